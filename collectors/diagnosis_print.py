@@ -357,7 +357,8 @@ def _evidence_table(rows: Sequence[Evidence], *, has_basis: bool = True) -> Tabl
 
 
 def _value(row: Evidence) -> str:
-    return "·" if row.value is None else say.quantity(row.value, row.unit, row.metric)
+    least = "> " if row.is_lower_bound else ""
+    return "·" if row.value is None else f"{least}{say.quantity(row.value, row.unit, row.metric)}"
 
 
 # --- markdown -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,11 @@ def duration(value_ms: float | None) -> str:
     return MISSING if value_ms is None else spelling.duration(value_ms)
 
 
+def bounded(words: str, *, is_lower_bound: bool) -> str:
+    """Write a number that is only a lower bound as one: ``> 4.0 s``."""
+    return f"> {words}" if is_lower_bound and words != MISSING else words
+
+
 # Smaller differences come from the time that a request takes and from responses that the engine caches.
 _CLOCK_DIFFERENCE_MIN_MS = 5_000
 

@@ -78,6 +78,11 @@ def quantile(buckets: Buckets, q: float) -> float | None:
     return low + (position - below) * (high - low)
 
 
+def rounded(value: int) -> float:
+    """Return the value that ``quantile`` gives for it, so that it can be compared with quantiles."""
+    return _value_at([(bucket_of(value), 1)], 0)
+
+
 def _value_at(ordered: list[tuple[int, int]], rank: int) -> float:
     seen = 0
     for bucket, number in ordered:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isnan
 
 import numpy as np
 
 from backend.analysis import samples
 from backend.analysis import sentences as say
-from backend.analysis.arrays import highest_of, median_of
+from backend.analysis.arrays import Floats, highest_of, median_of
 from backend.analysis.case import Case, Walked
 from backend.analysis.critical_path import kept_pace_ms
 from backend.analysis.phases import VertexPhases
@@ -18,6 +19,7 @@ from backend.analysis.statistics import known, median, ratio
 from backend.analysis.thresholds import CHECKPOINTS_MAX
 from backend.domain.checkpoint import CheckpointStatus, Protocol
 from backend.domain.ids import VertexId
+from backend.domain.rollup import is_lower_bound
 from backend.domain.verdict import Basis, Evidence, VerdictKind
 
 _LATE_MAX = 6
@@ -196,21 +198,29 @@ def _late_arrival(case: Case, vertex_id: VertexId, walked: Walked) -> Evidence |
 def travel(case: Case, vertex_id: VertexId) -> list[Evidence]:
     """Return rows with the start delay, alignment, sync part and async part of the vertex.
 
-    Each row has the largest value of a subtask, as the median over the checkpoints.
+    Each row has the largest value of a subtask, as the median over the checkpoints. If a subtask that had not
+    acknowledged is missing in one of these values, it is a lower bound, and so is a median at or above it.
     """
     vertex, phases = case.name(vertex_id), case.subtasks_of(vertex_id)
     rows: list[Evidence] = []
-    for text, metric, values in (
-        ("largest start delay", "start_delay", [highest_of(p.first_barrier_ms) for p in phases]),
-        ("longest alignment", "alignment", [highest_of(p.alignment_duration_ms) for p in phases]),
-        ("longest sync part", "sync", [highest_of(p.sync_duration_ms) for p in phases]),
-        ("longest async part", "async", [highest_of(p.async_duration_ms) for p in phases]),
+    for text, metric, parts in (
+        ("largest start delay", "start_delay", [p.first_barrier_ms for p in phases]),
+        ("longest alignment", "alignment", [p.alignment_duration_ms for p in phases]),
+        ("longest sync part", "sync", [p.sync_duration_ms for p in phases]),
+        ("longest async part", "async", [p.async_duration_ms for p in phases]),
     ):
+        values = [highest_of(part) for part in parts]
         middle = median(values)
         if middle is not None:
-            many = _median_of(len(known(values)))
-            rows.append(_row(f"{vertex}: {text}{many}", metric, middle, "ms"))
+            bounds = [v for v, part, p in zip(values, parts, phases, strict=True) if _is_missing(part, p)]
+            row = _row(f"{vertex}: {text}{_median_of(len(known(values)))}", metric, middle, "ms")
+            rows.append(replace(row, is_lower_bound=is_lower_bound(middle, min(known(bounds), default=None))))
     return rows
+
+
+def _is_missing(part: Floats, phases: VertexPhases) -> bool:
+    """Return whether the value of a subtask that had not acknowledged is missing."""
+    return any(isnan(part[i]) for i in phases.pending)
 
 
 def late(case: Case, vertex_id: VertexId) -> list[Evidence]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from backend.analysis import sentences as say
 from backend.analysis.statistics import quantile
-from backend.domain.rollup import Measure
+from backend.domain.rollup import Measure, is_lower_bound
 
 # The probability that an interval of 97.5 % lies wholly below, or wholly above, the quantile. Two independent
 # intervals of 97.5 % both contain their quantiles with a probability of 95 %.
@@ -230,7 +230,7 @@ def _estimate(ordered: NDArray[np.float64], q: float, least: float) -> Estimate:
         value=value,
         low=float(ordered[low - 1]) if low >= 1 else None,
         high=float(ordered[high - 1]) if high <= count else None,
-        is_at_least=value >= least,
+        is_at_least=is_lower_bound(value, least),
     )
 
 

@@ -71,6 +71,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
+from backend.contracts.bounds import CheckpointBoundsOut, DurationBoundsOut, EvidenceBoundOut
 from backend.contracts.causes import CriticalPathOut, IntermittenceOut, OutlierOut, SecondCauseOut
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
@@ -228,7 +229,7 @@ class TargetTestOut(Model):
 # --- verdicts -----------------------------------------------------------------------------------------------------
 
 
-class EvidenceOut(Model):
+class EvidenceOut(EvidenceBoundOut):
     """One row of evidence: a statement that a person can check."""
 
     statement: str
@@ -287,7 +288,7 @@ class SparkPointOut(Model):
     status: CheckpointStatus
 
 
-class JobOut(WithReplayDebt, Dated):
+class JobOut(DurationBoundsOut, WithReplayDebt, Dated):
     """A job, as one row of the fleet board.
 
     After a start of the service, it takes some seconds until every job is analysed. Until then, ``health`` and the
@@ -462,7 +463,7 @@ class JobEventOut(Model):
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
-class CheckpointOut(Model):
+class CheckpointOut(CheckpointBoundsOut):
     """One checkpoint, without its subtasks."""
 
     job_id: str

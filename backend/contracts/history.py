@@ -13,8 +13,9 @@ from backend.domain.verdict import Basis
 class HistoryPointOut(Model):
     """The checkpoints of one job that were triggered within one step. Savepoints are left out.
 
-    The percentiles cover the completed checkpoints that reported a duration. They are exact if the step is an hour, and
-    otherwise have a relative error of at most 1 %.
+    The durations cover the completed and the expired checkpoints that reported one. An expired checkpoint counts with
+    the time until it expired, so a value at or above the least of these is a lower bound. The percentiles are exact if
+    the step is an hour, and otherwise have a relative error of at most 1 %.
     """
 
     at: datetime
@@ -24,9 +25,12 @@ class HistoryPointOut(Model):
     completed_count: int
     failed_count: int
     duration_p50_ms: float | None
-    """``null`` if no completed checkpoint of the step reported a duration."""
+    """``null`` if no completed or expired checkpoint of the step reported a duration."""
     duration_p95_ms: float | None
     duration_max_ms: int | None
+    is_p50_lower_bound: bool = False
+    is_p95_lower_bound: bool = False
+    is_max_lower_bound: bool = False
 
 
 class HistoryOut(Model):
@@ -65,16 +69,19 @@ class HistoryOut(Model):
 
 
 class UsualRangeOut(Model):
-    """The range of durations that is usual for a job, from its completed checkpoints in the days before an instant.
+    """The range of durations that is usual for a job, from its checkpoints in the days before an instant.
 
-    It is computed from stored rollups, with a relative error of at most 1 %.
+    It is computed from stored rollups, with a relative error of at most 1 %. Expired checkpoints count with the time
+    until they expired.
     """
 
     p10_ms: float
     p50_ms: float
     p90_ms: float
+    is_p90_lower_bound: bool = False
+    """Whether so many checkpoints expired that the 90th percentile is at least this."""
     checkpoint_count: int
-    """The number of completed checkpoints that the percentiles cover."""
+    """The number of completed and expired checkpoints that the percentiles cover."""
     since: datetime
     until: datetime
     basis: Basis = Basis.RECONSTRUCTED

@@ -10,10 +10,13 @@ from backend.domain.failure import FailureReason
 
 
 class MeasureRollupOut(Model):
-    """Exact statistics of one measure over an hour's completed checkpoints. The measure's name ends with the unit."""
+    """Exact statistics of one measure over an hour's completed checkpoints. The measure's name ends with the unit.
+
+    The statistics of the duration cover the expired checkpoints too, with the time until they expired.
+    """
 
     present_count: int
-    """Number of completed checkpoints that reported the measure. The statistics leave out the others."""
+    """Number of these checkpoints that reported the measure. The statistics leave out the others."""
     min: int
     max: int
     sum: str
@@ -22,6 +25,8 @@ class MeasureRollupOut(Model):
     """The median. This and the other percentiles interpolate between the two nearest values."""
     p95: float
     p99: float
+    expired_min: int | None = None
+    """The least duration of an expired checkpoint. Statistics at or above it are lower bounds. Null if none expired."""
 
 
 class RollupHourOut(Model):
@@ -43,5 +48,5 @@ class RollupHourOut(Model):
     measures: dict[str, MeasureRollupOut]
     """The statistics by measure. The name of a measure is the name of a field of a checkpoint.
 
-    A measure that no completed checkpoint reported is absent, not zero.
+    A measure that none of the counted checkpoints reported is absent, not zero.
     """

@@ -103,6 +103,11 @@ class CheckpointHeader:
     savepoint_format: SavepointFormat | None = None
     protocol: Protocol | None = None
 
+    @property
+    def is_partly_acknowledged(self) -> bool:
+        """Whether subtasks are missing that have not acknowledged, or never did because the checkpoint failed."""
+        return self.status is not CheckpointStatus.COMPLETED and self.acknowledged_count < self.subtask_count
+
 
 @dataclass(frozen=True, slots=True)
 class VertexDetail:

@@ -4,6 +4,10 @@ Spark computes the rollups of closed hours. SQL computes those that Spark has no
 definitions. An hour is a UTC hour, and a checkpoint belongs to the hour of its trigger. Savepoints are left out. The
 statistics of a measure cover the *completed* checkpoints of the hour that reported the measure; ``present_count`` is
 their number. Quantiles interpolate between the two nearest values, as PostgreSQL's ``percentile_cont`` does.
+
+The statistics of the duration cover the *expired* checkpoints too, with the time until they expired. They would have
+taken longer, so this time is a lower bound (they are censored, in the words of statistics). Without them, a job whose
+checkpoints all expire would show the durations from before. ``is_lower_bound`` says which quantiles this concerns.
 """
 
 from __future__ import annotations
@@ -48,7 +52,10 @@ class RollupRunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasureRollup:
-    """Exact statistics of one measure of one job over one hour. At least one checkpoint reported the measure."""
+    """Exact statistics of one measure of one job over one hour. At least one checkpoint reported the measure.
+
+    ``expired_min`` is the least duration of an expired checkpoint; None if none expired, and for other measures.
+    """
 
     present_count: int
     minimum: int
@@ -57,6 +64,7 @@ class MeasureRollup:
     p50: float
     p95: float
     p99: float
+    expired_min: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,11 @@ class HourRollup:
     measures: Mapping[Measure, MeasureRollup] = field(default_factory=dict)
     is_rolled_up: bool = True
     """False if the rollup was not stored, but computed from the checkpoints for this request."""
+
+
+def is_lower_bound(value: float | None, expired_min: float | None) -> bool:
+    """Return whether a statistic of durations is only a lower bound, because checkpoints expired at or below it."""
+    return value is not None and expired_min is not None and value >= expired_min
 
 
 def hour_of(instant: datetime) -> datetime:

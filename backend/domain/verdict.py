@@ -80,7 +80,8 @@ class Confidence(StrEnum):
 class Evidence:
     """One row of evidence: a statement that a user can check, with a number if the statement has one.
 
-    ``unit`` is one of ms, bytes, ratio, count, records/s. ``value`` is None if the statement has no number.
+    ``unit`` is one of ms, bytes, ratio, count, records/s. ``value`` is None if the statement has no number. It
+    ``is_lower_bound`` if subtasks that had not acknowledged are missing in it.
     """
 
     statement: str
@@ -88,6 +89,7 @@ class Evidence:
     basis: Basis = Basis.MEASURED
     value: float | None = None
     unit: str | None = None
+    is_lower_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

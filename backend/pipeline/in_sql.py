@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from backend.analysis import log_buckets
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.rollup import DURATION_MAX_MS, HOUR, Measure
 
 SMALL_RUN_MAX = 1_000_000
@@ -39,10 +41,16 @@ _OF_HOURS = (
 COUNT_UP_TO = f"SELECT count(*) FROM (SELECT 1 FROM ({_OF_HOURS}) c LIMIT %(most)s) found"
 """Counts the checkpoints of some hours. The count ends at ``most``."""
 
-_VALUES = ", ".join(
-    f"array_agg(c.{m}) FILTER (WHERE c.status = 'completed' AND c.{m} IS NOT NULL) AS {m}" for m in Measure
-)
-_PAIRS = ", ".join(f"('{m}', h.{m})" for m in Measure)
+_IS_COMPLETED = f"c.status = '{CheckpointStatus.COMPLETED}'"
+_IS_EXPIRED = f"(c.status = '{CheckpointStatus.FAILED}' AND c.failure_reason = '{FailureReason.EXPIRED}')"
+
+
+def _is_counted(measure: Measure) -> str:
+    return f"({_IS_COMPLETED} OR {_IS_EXPIRED})" if measure is Measure.DURATION else _IS_COMPLETED
+
+
+_VALUES = ", ".join(f"array_agg(c.{m}) FILTER (WHERE {_is_counted(m)} AND c.{m} IS NOT NULL) AS {m}" for m in Measure)
+_PAIRS = ", ".join(f"('{m}', h.{m}, {'h.expired_min' if m is Measure.DURATION else 'NULL'})" for m in Measure)
 STAGE = f"""
 WITH per_hour AS (
     SELECT c.job_id, date_trunc('hour', c.triggered_at, 'UTC') AS hour, count(*) AS triggered_count,
@@ -51,6 +59,7 @@ WITH per_hour AS (
         array_agg(coalesce(c.failure_reason, 'unknown')) FILTER (WHERE c.status = 'failed') AS reasons,
         max(c.triggered_at + least(c.end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms')
             FILTER (WHERE c.status = 'completed') AS last_completed_at,
+        min(c.{Measure.DURATION}) FILTER (WHERE {_IS_EXPIRED}) AS expired_min,
         {_VALUES}
     FROM ({_OF_HOURS}) c GROUP BY 1, 2
 ), counts AS (
@@ -63,10 +72,10 @@ WITH per_hour AS (
     FROM per_hour
 )
 INSERT INTO rollup_staging (run_id, part, job_id, hour, measure, present_count, minimum, maximum, total,
-    p50, p95, p99, bucket_index, bucket_count)
+    p50, p95, p99, expired_min, bucket_index, bucket_count)
 SELECT %(run)s, '{PART}', h.job_id, h.hour, m.measure, s.present_count, s.minimum, s.maximum, s.total,
-    s.quantiles[1], s.quantiles[2], s.quantiles[3], b.bucket_index, b.bucket_count
-FROM per_hour h CROSS JOIN LATERAL (VALUES {_PAIRS}) m (measure, measured)
+    s.quantiles[1], s.quantiles[2], s.quantiles[3], m.expired_min, b.bucket_index, b.bucket_count
+FROM per_hour h CROSS JOIN LATERAL (VALUES {_PAIRS}) m (measure, measured, expired_min)
 CROSS JOIN LATERAL (
     SELECT count(*) AS present_count, min(v) AS minimum, max(v) AS maximum, sum(v)::text AS total,
         percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY v) AS quantiles

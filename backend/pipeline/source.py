@@ -48,7 +48,7 @@ STAGING_SCHEMA = (
     "job_id string, hour timestamp, measure string, triggered_count bigint, completed_count bigint,"
     " failed_count bigint, failed_by_reason string, last_completed_at timestamp, present_count bigint,"
     " minimum bigint, maximum bigint, total string, p50 double, p95 double, p99 double,"
-    " bucket_index string, bucket_count string"
+    " expired_min bigint, bucket_index string, bucket_count string"
 )
 _SELECT = (
     "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, status, failure_reason,"

@@ -59,11 +59,15 @@ def _counts(checkpoints: DataFrame) -> DataFrame:
 
 
 def _measures(checkpoints: DataFrame) -> DataFrame:
+    is_completed = F.col("status") == CheckpointStatus.COMPLETED.value
+    is_expired = (F.col("status") == CheckpointStatus.FAILED.value) & F.col("failure_reason").eqNullSafe(
+        FailureReason.EXPIRED.value
+    )
     pairs = ", ".join(f"'{measure}', {measure}" for measure in Measure)
     values = (
-        checkpoints.where(F.col("status") == CheckpointStatus.COMPLETED.value)
-        .select(*_KEY, F.expr(f"stack({len(Measure)}, {pairs}) AS (measure, value)"))
-        .where(F.col("value").isNotNull())
+        checkpoints.where(is_completed | is_expired)
+        .select(*_KEY, is_expired.alias("is_expired"), F.expr(f"stack({len(Measure)}, {pairs}) AS (measure, value)"))
+        .where(F.col("value").isNotNull() & (~F.col("is_expired") | (F.col("measure") == Measure.DURATION.value)))
     )
     buckets = (
         values.withColumn("bucket", bucket_of(F.col("value")))
@@ -71,12 +75,14 @@ def _measures(checkpoints: DataFrame) -> DataFrame:
         .agg(
             F.count("*").alias("number"),
             F.sum(F.col("value").cast("decimal(20,0)")).alias("total"),
+            F.min(F.when(F.col("is_expired"), F.col("value"))).alias("expired_min"),
             F.collect_list("value").alias("some"),
         )
     )
     whole = buckets.groupBy(*_KEY, "measure").agg(
         F.sum("number").alias("present_count"),
         F.sum("total").alias("total"),
+        F.min("expired_min").alias("expired_min"),
         F.array_sort(F.flatten(F.collect_list("some"))).alias("ordered"),
         F.array_sort(F.collect_list(F.struct("bucket", "number"))).alias("buckets"),
     )
@@ -88,6 +94,7 @@ def _measures(checkpoints: DataFrame) -> DataFrame:
         F.element_at("ordered", -1).alias("maximum"),
         F.col("total").cast("string").alias("total"),
         *(_quantile(share).alias(name) for name, share in _SHARES.items()),
+        "expired_min",
         _array_text("buckets.bucket").alias("bucket_index"),
         _array_text("buckets.number").alias("bucket_count"),
     )

@@ -36,6 +36,7 @@ def checkpoint_out(
         h,
         mode=mode_of_checkpoint(h, config),
         is_lost=is_lost,
+        is_lower_bound=h.is_partly_acknowledged,
         subtask_count=h.subtask_count or None,
         acknowledged_count=h.acknowledged_count if h.subtask_count else None,
         link=checkpoint_link(record.job_id, record.run_id, h.checkpoint_id),

@@ -112,17 +112,17 @@ def side(one: ComparedOut | None, letter: str, where: tzinfo) -> list[Component]
     facts = [cards.fact("Duration", took)]
     if one.batch is None:
         facts += [
-            cards.fact("Persisted in-flight", text.size(c.persisted_bytes)),
-            cards.fact("Checkpointed", text.size(c.checkpointed_size_bytes)),
-            cards.fact("Full state", text.size(c.full_state_size_bytes)),
+            cards.fact("Persisted in-flight", _least(c, text.size(c.persisted_bytes))),
+            cards.fact("Checkpointed", _least(c, text.size(c.checkpointed_size_bytes))),
+            cards.fact("Full state", _least(c, text.size(c.full_state_size_bytes))),
             cards.fact("Acknowledged", _acknowledged(c)),
         ]
         if one.are_arrays_removed:
             facts += [
-                cards.fact("Start delay, max", text.duration(c.start_delay_max_ms)),
-                cards.fact("Alignment, max", text.duration(c.alignment_max_ms)),
-                cards.fact("Sync, max", text.duration(c.sync_max_ms)),
-                cards.fact("Async, max", text.duration(c.async_max_ms)),
+                cards.fact("Start delay, max", _least(c, text.duration(c.start_delay_max_ms))),
+                cards.fact("Alignment, max", _least(c, text.duration(c.alignment_max_ms))),
+                cards.fact("Sync, max", _least(c, text.duration(c.sync_max_ms))),
+                cards.fact("Async, max", _least(c, text.duration(c.async_max_ms))),
             ]
     else:
         rate = one.batch.processed_rows_per_s
@@ -142,6 +142,10 @@ def side(one: ComparedOut | None, letter: str, where: tzinfo) -> list[Component]
         at,
     ]
     return [html.Div([t for t in title if t is not None], className="title-row"), cards.facts(facts)]
+
+
+def _least(c: CheckpointOut, words: str) -> str:
+    return text.bounded(words, is_lower_bound=c.is_lower_bound)
 
 
 def _acknowledged(c: CheckpointOut) -> str:

@@ -105,7 +105,8 @@ def evidence_table(verdict: VerdictOut) -> Component:
 def _value(evidence: EvidenceOut) -> str:
     # Some statements contain their own number ("last in 11 of 11"), so the column stays empty.
     has_own_number = evidence.value is None and evidence.unit is None
-    return "" if has_own_number else text.evidence_value(evidence.value, evidence.unit, evidence.metric)
+    words = "" if has_own_number else text.evidence_value(evidence.value, evidence.unit, evidence.metric)
+    return text.bounded(words, is_lower_bound=evidence.is_lower_bound)
 
 
 def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: VerdictOut) -> list[Component]:

@@ -349,9 +349,9 @@ def row(job: JobOut, version: str) -> dict[str, object]:
         "success_text": text.percent(job.success_24h_ratio),
         "success_hint": _success_hint(job),
         "p50": job.duration_p50_ms,
-        "p50_text": text.duration(job.duration_p50_ms),
+        "p50_text": text.bounded(text.duration(job.duration_p50_ms), is_lower_bound=job.is_p50_lower_bound),
         "p99": job.duration_p99_ms,
-        "p99_text": text.duration(job.duration_p99_ms),
+        "p99_text": text.bounded(text.duration(job.duration_p99_ms), is_lower_bound=job.is_p99_lower_bound),
         "phase": None if job.dominant_phase is None else PHASE_WORDS[job.dominant_phase],
         "phase_chip": None
         if job.dominant_phase is None

@@ -135,6 +135,9 @@ async def test_a_checkpoint_shows_its_subtasks_and_missing_values_stay_missing(c
     assert [s.host for s in sink.subtasks] == ["host-0", "host-1", "host-2"]
     assert found.last_healthy_link is not None
     assert found.last_healthy_link.endswith("/1")
+    assert (latest.is_lower_bound, found.is_lower_bound) == (True, True), "subtask 1 of the sink is missing in them"
+    done = await _get(client, f"/api/v1/jobs/{row.id}/checkpoints/latest?status=completed", api.CheckpointOut)
+    assert not done.is_lower_bound
 
 
 async def test_a_checkpoint_shows_per_vertex_the_delay_added_and_the_delay_passed_on(client, written):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from math import inf
 from statistics import median
 
 import psycopg
@@ -44,10 +45,16 @@ def rows(database, job_id):
     for number in range(400):
         at = NOW - timedelta(seconds=rng.uniform(2 * 3600, _DAYS * 86_400))
         is_failed = rng.random() < 0.1
-        values = {} if is_failed else {"end_to_end_duration_ms": rng.randrange(1, 60_000)}
+        values = {"failure_reason": "declined"} if is_failed else {"end_to_end_duration_ms": rng.randrange(1, 60_000)}
+        if is_failed and rng.random() < 0.7:
+            values = {"failure_reason": "expired", "end_to_end_duration_ms": rng.randrange(30_000, 60_000)}
         found.append(row(job_id, 100 + number, at, "failed" if is_failed else "completed", **values))
     insert(database, found)
     return found
+
+
+def _expired(rows):
+    return [r["end_to_end_duration_ms"] for r in rows if r.get("failure_reason") == "expired"]
 
 
 def _roll_up(url, until=NOW):
@@ -96,10 +103,16 @@ async def test_a_range_with_many_checkpoints_has_one_value_for_each_hour(client,
     assert (newest.at, newest.completed_count) == (NOW - HOUR, 1)
     assert [p.at for p in others] == sorted(hours, reverse=True), f"seed {_SEED}"
     for point in others:
-        known = [r["end_to_end_duration_ms"] for r in hours[point.at] if r["status"] == "completed"]
-        assert (point.completed_count, point.failed_count) == (len(known), len(hours[point.at]) - len(known))
+        known = [r["end_to_end_duration_ms"] for r in hours[point.at] if "end_to_end_duration_ms" in r]
+        completed_count = sum(r["status"] == "completed" for r in hours[point.at])
+        assert (point.completed_count, point.failed_count) == (completed_count, len(hours[point.at]) - completed_count)
         assert point.duration_p50_ms == (median(known) if known else None), f"seed {_SEED}"
         assert point.duration_max_ms == max(known, default=None)
+        limit = min(_expired(hours[point.at]), default=inf)
+        assert point.is_p50_lower_bound == ((point.duration_p50_ms or 0) >= limit), f"seed {_SEED}"
+        assert point.is_max_lower_bound == ((point.duration_max_ms or 0) >= limit), f"seed {_SEED}"
+    assert any(p.is_p50_lower_bound for p in others)
+    assert not all(p.is_p50_lower_bound for p in others)
     assert {p.source for p in others} == ({"rollup"} if is_rolled_up else {"checkpoints"})
     assert (found.rolled_up_until is not None) == is_rolled_up
 
@@ -121,10 +134,12 @@ async def test_longer_steps_have_the_sums_of_their_hours_and_percentiles_within_
     assert ("rollup" in sources) == is_rolled_up
     for point in found.points[1:]:
         end = point.at + timedelta(hours=6)
-        known = [r for r in rows if point.at <= r["triggered_at"] < end and r["status"] == "completed"]
+        inside = [r for r in rows if point.at <= r["triggered_at"] < end]
+        known = [r for r in inside if "end_to_end_duration_ms" in r]
         expected = median(r["end_to_end_duration_ms"] for r in known)
         assert point.duration_p50_ms == pytest.approx(expected, rel=0.011), f"seed {_SEED}"
         assert point.duration_max_ms == max(r["end_to_end_duration_ms"] for r in known)
+        assert point.is_max_lower_bound == (point.duration_max_ms >= min(_expired(inside), default=inf))
 
 
 async def test_hours_without_a_rollup_beyond_the_limit_are_left_out_and_named(client, job_id, rows, monkeypatch):
@@ -173,8 +188,9 @@ async def test_the_usual_range_is_that_of_the_rolled_up_hours_and_absent_if_thes
     _roll_up(database)
     found = await usual()
 
-    known = sorted(r["end_to_end_duration_ms"] for r in rows if r["status"] == "completed")
+    known = sorted(r["end_to_end_duration_ms"] for r in rows if "end_to_end_duration_ms" in r)
     assert found is not None
+    assert found.is_p90_lower_bound
     assert found.checkpoint_count == len(known) + 1
     assert found.p50_ms == pytest.approx(median(known), rel=0.02), f"seed {_SEED}"
     assert found.p10_ms < found.p50_ms < found.p90_ms

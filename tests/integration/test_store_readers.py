@@ -13,6 +13,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointSt
 from backend.domain.errors import UnknownEntityError
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState, KnownRun
+from backend.domain.rollup import is_lower_bound
 from backend.domain.target import TargetOrigin
 from backend.domain.topology import Topology, Vertex
 from backend.store.checkpoints import reader as checkpoints
@@ -222,6 +223,25 @@ async def test_statistics_cover_only_the_window_and_percentiles_are_within_the_e
     assert found.duration_p99_ms == pytest.approx(303.97, rel=(GAMMA - 1) / (GAMMA + 1))
     assert found.last_completed_at == completed(4).header.latest_ack_at
     assert await statistics_of(connection, ["j-none"], NOW) == {}
+
+
+async def test_expired_checkpoints_count_in_the_percentiles_with_the_time_until_they_expired(
+    writer, target, connection
+):
+    """A job whose every checkpoint expires showed the durations from before."""
+    expired = [
+        replace(c, header=replace(c.header, end_to_end_duration_ms=60_000, failure_reason=FailureReason.EXPIRED))
+        for c in map(failed, range(2, 12))
+    ]
+    await writer.write(observation(target, job([completed(0), completed(1), *expired])))
+    job_id = (await _only_job(connection)).id
+
+    found = (await statistics_of(connection, [job_id], NOW - timedelta(days=1)))[job_id]
+
+    assert found.duration_p50_ms == pytest.approx(60_000, rel=0.01)
+    assert is_lower_bound(found.duration_p50_ms, found.expired_min_ms)
+    assert found.duration_p99_ms == pytest.approx(60_000, rel=0.01)
+    assert not is_lower_bound(302.0, found.expired_min_ms)
 
 
 async def test_a_checkpoint_that_a_finished_task_declines_is_no_failure_of_the_job(writer, target, connection):

@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis.log_buckets import quantile
+from backend.analysis.log_buckets import quantile, rounded
 from backend.contracts.history import HistoryOut, HistoryPointOut, UsualOut, UsualRangeOut
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.domain.rollup import HOUR
+from backend.domain.rollup import HOUR, is_lower_bound
 from backend.services.checkpoints.reader import shown
 from backend.services.jobs.reader import TimeRange
 from backend.store.checkpoints.reader import CheckpointFilter, list_checkpoints
@@ -112,15 +112,22 @@ class HistoryService:
             record = await get_job(connection, job_id)
             end = until or record.engine_now(now)
             since = end - _USUAL_BEFORE
-            hour_count, buckets = await rolled_up_buckets(connection, job_id, since, end)
+            hour_count, buckets, expired_min_ms = await rolled_up_buckets(connection, job_id, since, end)
         count = sum(buckets.values())
         found = [quantile(buckets, q) for q in (0.1, 0.5, 0.9)]
         known = [value for value in found if value is not None]
         if hour_count < _USUAL_HOURS_MIN or count < _USUAL_CHECKPOINTS_MIN or len(known) < len(found):
             return UsualOut(usual=None, as_of=now)
         p10_ms, p50_ms, p90_ms = known
+        limit_ms = None if expired_min_ms is None else rounded(expired_min_ms)
         usual = UsualRangeOut(
-            p10_ms=p10_ms, p50_ms=p50_ms, p90_ms=p90_ms, checkpoint_count=count, since=since, until=end
+            p10_ms=p10_ms,
+            p50_ms=p50_ms,
+            p90_ms=p90_ms,
+            is_p90_lower_bound=is_lower_bound(p90_ms, limit_ms),
+            checkpoint_count=count,
+            since=since,
+            until=end,
         )
         return UsualOut(usual=usual, as_of=now)
 
@@ -137,4 +144,7 @@ def _point(record: StepRecord) -> HistoryPointOut:
         duration_p50_ms=record.p50_ms,
         duration_p95_ms=record.p95_ms,
         duration_max_ms=record.max_ms,
+        is_p50_lower_bound=record.is_p50_lower_bound,
+        is_p95_lower_bound=record.is_p95_lower_bound,
+        is_max_lower_bound=record.is_max_lower_bound,
     )

@@ -11,15 +11,17 @@ from typing import Any, TypeAlias, cast
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis.critical_path import CriticalPath, critical_path, kept_pace_ms, with_persistence
+from backend.analysis.arrays import highest_of
+from backend.analysis.critical_path import CriticalPath, Phases, critical_path, kept_pace_ms, with_persistence
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import slow_limit_ms
 from backend.analysis.phases import checkpoint_phases
+from backend.analysis.statistics import highest
 from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.contracts.causes import CriticalPathOut
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier, largest
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError, UnknownEntityError
 from backend.domain.verdict import Basis, Verdict
@@ -197,7 +199,10 @@ class CheckpointService:
         at = next(i for i, r in enumerate(around) if r.place == opened.record.place)
         phases = checkpoint_phases(opened.checkpoint, config, opened.late)
         return api.CheckpointDetailOut(
-            **dict(checkpoint_out(opened.record, is_lost=is_lost(opened.record, opened.run), config=config)),
+            **(
+                dict(checkpoint_out(opened.record, is_lost=is_lost(opened.record, opened.run), config=config))
+                | {"start_delay_max_ms": _start_delay_max_ms(opened.record, phases)}
+            ),
             job=opened.job.name,
             timeout_ms=config.timeout_ms if config is not None else None,
             aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
@@ -316,6 +321,14 @@ async def shown(connection: AsyncConnection, records: Sequence[CheckpointRecord]
         checkpoint_out(r, is_lost=r.run_id in runs and is_lost(r, runs[r.run_id]), config=configs[r.run_id])
         for r in records
     ]
+
+
+def _start_delay_max_ms(record: CheckpointRecord, phases: Phases) -> int | None:
+    """Return the largest start delay, with those that a metric showed of subtasks that did not acknowledge."""
+    if not record.header.is_partly_acknowledged:
+        return record.start_delay_max_ms
+    seen = highest(highest_of(p.first_barrier_ms) for p in phases.values())
+    return largest([record.start_delay_max_ms, None if seen is None else round(seen)])
 
 
 def _judge(opened: Opened) -> tuple[CriticalPath | None, Verdict]:

@@ -10,7 +10,7 @@ from sqlalchemy import Integer, Text, all_, and_, bindparam, func, literal_colum
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.log_buckets import quantile
+from backend.analysis.log_buckets import quantile, rounded
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import RunId
@@ -25,8 +25,8 @@ from backend.store.schema.rows import value_of
 class DayStatistics:
     """Statistics of the checkpoints of one job that were triggered in a time window, without savepoints.
 
-    Durations are those of completed checkpoints. Counts are exact. Percentiles come from log buckets, with an error of
-    at most 1 %.
+    Durations are those of completed and of expired checkpoints. Counts are exact. Percentiles come from log buckets,
+    with an error of at most 1 %. A percentile at or above ``expired_min_ms`` is a lower bound (``domain.rollup``).
     """
 
     completed_count: int = 0
@@ -34,6 +34,8 @@ class DayStatistics:
     duration_p50_ms: float | None = None
     duration_p99_ms: float | None = None
     last_completed_at: datetime | None = None
+    expired_min_ms: float | None = None
+    """The least duration of an expired checkpoint, rounded as the percentiles are."""
 
 
 async def statistics_of(
@@ -47,6 +49,7 @@ async def statistics_of(
             duration_p50_ms=quantile(totals.duration_buckets, 0.5),
             duration_p99_ms=quantile(totals.duration_buckets, 0.99),
             last_completed_at=totals.last_completed_at,
+            expired_min_ms=None if totals.expired_min_ms is None else rounded(totals.expired_min_ms),
         )
         for job_id, totals in (await totals_of(connection, job_ids, since)).items()
     }

@@ -14,8 +14,10 @@ from typing import Any
 from sqlalchemy import ARRAY, BigInteger, BindParameter, Date, TextClause, bindparam, func, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.log_buckets import BOUNDS, Buckets, merge, quantile
-from backend.domain.rollup import HOUR, Measure, hour_of
+from backend.analysis.log_buckets import BOUNDS, Buckets, merge, quantile, rounded
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.rollup import HOUR, Measure, hour_of, is_lower_bound
 from backend.store.postgres.statements import one_of
 from backend.store.rollups.reader import cover
 from backend.store.schema import tables
@@ -26,7 +28,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """The checkpoints that were triggered within one step. The durations are those of the completed ones."""
+    """The checkpoints that were triggered within one step. The durations are those of the completed and expired ones.
+
+    A duration is a lower bound if it is at or above the least one of an expired checkpoint (``domain.rollup``).
+    """
 
     at: datetime
     completed_count: int
@@ -38,6 +43,9 @@ class StepRecord:
     """The number of hours with checkpoints."""
     rolled_up_hours: int
     """The number of these hours that were read from a rollup."""
+    is_p50_lower_bound: bool = False
+    is_p95_lower_bound: bool = False
+    is_max_lower_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class _Hour:
     max_ms: int | None
     is_rolled_up: bool
     buckets: Buckets = field(default_factory=dict)
+    expired_min_ms: int | None = None
 
 
 async def count_up_to(
@@ -101,11 +110,15 @@ async def steps_of(
 
 async def rolled_up_buckets(
     connection: AsyncConnection, job_id: str, since: datetime, until: datetime
-) -> tuple[int, Buckets]:
-    """Return the durations in a job's stored rollups of the hours in a range, and how many hours have durations."""
+) -> tuple[int, Buckets, int | None]:
+    """Return the durations in a job's stored rollups of the hours in a range, and how many hours have durations.
+
+    The last value is the least duration of an expired checkpoint, or None if none expired.
+    """
     values = {"job": job_id, "measure": Measure.DURATION.value, "since": since, "until": until}
     rows = (await connection.execute(_BUCKETS_BETWEEN, values)).all()
-    return len(rows), merge(pair for index, count in rows for pair in zip(index, count, strict=True))
+    buckets = merge(pair for index, count, _ in rows for pair in zip(index, count, strict=True))
+    return len(rows), buckets, min((e for *_, e in rows if e is not None), default=None)
 
 
 def step_of(instant: datetime, step: timedelta) -> datetime:
@@ -121,20 +134,27 @@ def _in_steps(hours: Iterable[_Hour], step: timedelta) -> list[StepRecord]:
 
 
 def _step(at: datetime, hours: Sequence[_Hour], *, is_hour: bool) -> StepRecord:
+    expired_min = min((h.expired_min_ms for h in hours if h.expired_min_ms is not None), default=None)
+    limit_ms: float | None = expired_min
     if is_hour:
         p50_ms, p95_ms = hours[0].p50_ms, hours[0].p95_ms
     else:
+        limit_ms = None if expired_min is None else rounded(expired_min)
         buckets = merge(pair for h in hours for pair in h.buckets.items())
         p50_ms, p95_ms = quantile(buckets, 0.5), quantile(buckets, 0.95)
+    max_ms = max((h.max_ms for h in hours if h.max_ms is not None), default=None)
     return StepRecord(
         at=at,
         completed_count=sum(h.completed_count for h in hours),
         failed_count=sum(h.failed_count for h in hours),
         p50_ms=p50_ms,
         p95_ms=p95_ms,
-        max_ms=max((h.max_ms for h in hours if h.max_ms is not None), default=None),
+        max_ms=max_ms,
         hours=len(hours),
         rolled_up_hours=sum(h.is_rolled_up for h in hours),
+        is_p50_lower_bound=is_lower_bound(p50_ms, limit_ms),
+        is_p95_lower_bound=is_lower_bound(p95_ms, limit_ms),
+        is_max_lower_bound=is_lower_bound(max_ms, expired_min),
     )
 
 
@@ -142,7 +162,8 @@ _ROLLUP, _MEASURE = tables.rollups.c, tables.rollup_measures.c
 _OF_HOURS = (
     select(
         *(_ROLLUP.hour, _ROLLUP.completed_count, _ROLLUP.failed_count),
-        *(_MEASURE.p50, _MEASURE.p95, _MEASURE.maximum, _MEASURE.bucket_index, _MEASURE.bucket_count),
+        *(_MEASURE.p50, _MEASURE.p95, _MEASURE.maximum, _MEASURE.expired_min),
+        *(_MEASURE.bucket_index, _MEASURE.bucket_count),
     )
     .select_from(
         tables.rollups.outerjoin(
@@ -154,7 +175,7 @@ _OF_HOURS = (
     )
     .where(_ROLLUP.job_id == bindparam("job"), one_of(_ROLLUP.hour, "hours"))
 )
-_BUCKETS_BETWEEN = select(_MEASURE.bucket_index, _MEASURE.bucket_count).where(
+_BUCKETS_BETWEEN = select(_MEASURE.bucket_index, _MEASURE.bucket_count, _MEASURE.expired_min).where(
     _MEASURE.job_id == bindparam("job"),
     _MEASURE.measure == bindparam("measure"),
     _MEASURE.hour >= bindparam("since"),
@@ -169,10 +190,13 @@ async def _rolled_up(
         return []
     rows = (await connection.execute(_OF_HOURS, {"job": job_id, "hours": list(hours)})).all()
     return [
-        _Hour(hour, completed, failed, p50, p95, longest, is_rolled_up=True, buckets=_buckets(index, count))
-        if with_buckets
-        else _Hour(hour, completed, failed, p50, p95, longest, is_rolled_up=True)
-        for hour, completed, failed, p50, p95, longest, index, count in rows
+        _Hour(
+            *(hour, completed, failed, p50, p95, longest),
+            is_rolled_up=True,
+            buckets=_buckets(index, count) if with_buckets else {},
+            expired_min_ms=expired_min,
+        )
+        for hour, completed, failed, p50, p95, longest, expired_min, index, count in rows
     ]
 
 
@@ -190,6 +214,8 @@ _IN_GAP = (
     "c.job_id = :job AND c.triggered_at >= g.since AND c.triggered_at < g.until"
     " AND c.triggered_on BETWEEN g.first AND g.last"
 )
+_IS_EXPIRED = f"c.status = '{CheckpointStatus.FAILED}' AND c.failure_reason = '{FailureReason.EXPIRED}'"
+_IS_COUNTED = f"(c.status = '{CheckpointStatus.COMPLETED}' OR ({_IS_EXPIRED}))"
 _ARRAYS: tuple[BindParameter[Any], ...] = (
     *(bindparam(name, type_=ARRAY(tables.Instant)) for name in ("sinces", "untils")),
     *(bindparam(name, type_=ARRAY(Date)) for name in ("firsts", "lasts")),
@@ -197,7 +223,8 @@ _ARRAYS: tuple[BindParameter[Any], ...] = (
 
 
 def _of_gaps(query: str) -> TextClause:
-    return text(query.format(gaps=_GAPS, in_gap=_IN_GAP)).bindparams(*_ARRAYS)
+    words = query.format(gaps=_GAPS, in_gap=_IN_GAP, counted=_IS_COUNTED, expired=_IS_EXPIRED)
+    return text(words).bindparams(*_ARRAYS)
 
 
 # The number of checkpoints in each gap, up to a limit.
@@ -209,16 +236,15 @@ _COUNTED_AT_ONCE = 8
 _COMPUTED = _of_gaps(
     "SELECT date_trunc('hour', c.triggered_at, 'UTC') AS hour, count(*) FILTER (WHERE c.status = 'completed'),"
     " count(*) FILTER (WHERE c.status = 'failed'),"
-    " percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY c.end_to_end_duration_ms)"
-    " FILTER (WHERE c.status = 'completed'),"
-    " max(c.end_to_end_duration_ms) FILTER (WHERE c.status = 'completed')"
+    " percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY c.end_to_end_duration_ms) FILTER (WHERE {counted}),"
+    " max(c.end_to_end_duration_ms) FILTER (WHERE {counted}), min(c.end_to_end_duration_ms) FILTER (WHERE {expired})"
     " FROM {gaps} JOIN checkpoints c ON {in_gap} WHERE c.kind = 'checkpoint' GROUP BY 1"
 )
 _COMPUTED_BUCKETS = _of_gaps(
     "SELECT date_trunc('hour', c.triggered_at, 'UTC') AS hour, CASE WHEN c.end_to_end_duration_ms > 0"
     " THEN width_bucket(c.end_to_end_duration_ms - 1, CAST(:bounds AS bigint[])) ELSE -1 END AS bucket, count(*)"
     " FROM {gaps} JOIN checkpoints c ON {in_gap}"
-    " WHERE c.kind = 'checkpoint' AND c.status = 'completed' AND c.end_to_end_duration_ms IS NOT NULL GROUP BY 1, 2"
+    " WHERE c.kind = 'checkpoint' AND {counted} AND c.end_to_end_duration_ms IS NOT NULL GROUP BY 1, 2"
 ).bindparams(bindparam("bounds", list(BOUNDS), type_=ARRAY(BigInteger)))
 
 
@@ -260,8 +286,13 @@ async def _computed(
         for hour, bucket, number in await connection.execute(_COMPUTED_BUCKETS, values):
             buckets.setdefault(hour, {})[bucket] = number
     return [
-        _Hour(hour, completed, failed, p50, p95, longest, is_rolled_up=False, buckets=buckets.get(hour, {}))
-        for hour, completed, failed, quantiles, longest in await connection.execute(_COMPUTED, values)
+        _Hour(
+            *(hour, completed, failed, p50, p95, longest),
+            is_rolled_up=False,
+            buckets=buckets.get(hour, {}),
+            expired_min_ms=expired_min,
+        )
+        for hour, completed, failed, quantiles, longest, expired_min in await connection.execute(_COMPUTED, values)
         for p50, p95 in [quantiles or (None, None)]
     ]
 

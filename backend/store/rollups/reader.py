@@ -42,6 +42,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.analysis.failures import reasons_without_fault
 from backend.analysis.log_buckets import BOUNDS, Buckets
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.rollup import DURATION_MAX_MS, HOUR, HourRollup, Measure, MeasureRollup, hour_of
 from backend.store.postgres.statements import duration_after, one_of
 from backend.store.schema import tables
@@ -60,6 +61,9 @@ _COMPLETED_AT = duration_after(
 )
 _IS_COMPLETED = _C.status == literal_column(f"'{CheckpointStatus.COMPLETED.value}'")
 _IS_FAILED = _C.status == literal_column(f"'{CheckpointStatus.FAILED.value}'")
+_IS_EXPIRED = and_(
+    _IS_FAILED, func.coalesce(_C.failure_reason, "") == literal_column(f"'{FailureReason.EXPIRED.value}'")
+)
 # Whether a job restarts is not known of an hour, so a suspended coordinator counts.
 _NO_FAULT = literal(sorted(r.value for r in reasons_without_fault(has_restarts=True)), ARRAY(Text))
 _IS_FAULT = and_(_IS_FAILED, func.coalesce(_C.failure_reason, "") != all_(_NO_FAULT))
@@ -87,15 +91,17 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTotals:
-    """The totals over one job's checkpoints in a range: counts, and the durations of completed ones in buckets.
+    """The totals over one job's checkpoints in a range: counts, and the durations in buckets.
 
-    ``failed_count`` leaves out failures that were aborted from outside, such as by a task that had just finished.
+    ``failed_count`` leaves out failures that were aborted from outside, such as by a task that had just finished. The
+    durations are those of completed and of expired checkpoints; ``expired_min_ms`` is the least of an expired one.
     """
 
     completed_count: int
     failed_count: int
     last_completed_at: datetime | None
     duration_buckets: Buckets
+    expired_min_ms: int | None = None
 
 
 async def cover(connection: AsyncConnection, since: datetime, until: datetime | None) -> Coverage:
@@ -128,10 +134,13 @@ async def totals_of(
     covered = await cover(connection, since, until)
     values = {"jobs": list(job_ids), "hours": list(covered.hours)} | _gap_values(covered.gaps)
     found: dict[str, dict[int, int]] = {}
-    for job_id, bucket, number in await connection.execute(_buckets(len(covered.gaps)), values):
+    expired: dict[str, int] = {}
+    for job_id, bucket, number, expired_min in await connection.execute(_buckets(len(covered.gaps)), values):
         found.setdefault(job_id, {})[bucket] = number
+        if expired_min is not None:
+            expired[job_id] = min(expired_min, expired.get(job_id, expired_min))
     return {
-        job_id: CheckpointTotals(completed, failed, last, found.get(job_id, {}))
+        job_id: CheckpointTotals(completed, failed, last, found.get(job_id, {}), expired.get(job_id))
         for job_id, completed, failed, last in await connection.execute(_counts(len(covered.gaps)), values)
     }
 
@@ -145,6 +154,7 @@ def _tail(gap_count: int) -> CTE:
             _C.job_id,
             _C.status,
             _IS_FAULT.label("is_fault"),
+            _IS_EXPIRED.label("is_expired"),
             _C.end_to_end_duration_ms.label("value"),
             case((_IS_COMPLETED, _COMPLETED_AT)).label("completed_at"),
         )
@@ -185,31 +195,38 @@ def _counts(gap_count: int) -> Select[Any]:
 
 @lru_cache(maxsize=64)
 def _buckets(gap_count: int) -> Select[Any]:
-    """Return the query that selects (job, bucket, number of durations in the bucket).
+    """Return the query that selects (job, bucket, number of durations in the bucket, least of an expired checkpoint).
 
-    It reads the same rollups and checkpoints as ``_counts``.
+    The last value is the least of the hours that have the bucket, so the least over all buckets counts. The query reads
+    the same rollups and checkpoints as ``_counts``.
     """
     measured, tail = tables.rollup_measures.c, _tail(gap_count)
     arrays = func.unnest(measured.bucket_index, measured.bucket_count)
     stored = arrays.table_valued("bucket", "number").render_derived("b").lateral()
     bounds = literal(list(BOUNDS), ARRAY(BigInteger))
     bucket = case((tail.c.value > 0, func.width_bucket(tail.c.value - literal_column("1"), bounds)), else_=-1)
-    worked_out = select(tail.c.job_id, bucket.label("bucket")).where(
-        tail.c.status == CheckpointStatus.COMPLETED.value, tail.c.value.is_not(None)
+    worked_out = select(tail.c.job_id, bucket.label("bucket"), tail.c.is_expired, tail.c.value).where(
+        or_(tail.c.status == CheckpointStatus.COMPLETED.value, tail.c.is_expired), tail.c.value.is_not(None)
     )
     counted = worked_out.subquery("worked_out")
     parts = union_all(
-        select(measured.job_id, stored.c.bucket, stored.c.number)
+        select(measured.job_id, stored.c.bucket, stored.c.number, measured.expired_min)
         .join_from(tables.rollup_measures, stored, true())
         .where(
             one_of(measured.job_id, "jobs"),
             one_of(measured.hour, "hours"),
             measured.measure == Measure.DURATION.value,
         ),
-        select(counted.c.job_id, counted.c.bucket, func.count()).group_by(counted.c.job_id, counted.c.bucket),
+        select(
+            *(counted.c.job_id, counted.c.bucket, func.count()),
+            func.min(counted.c.value).filter(counted.c.is_expired),
+        ).group_by(counted.c.job_id, counted.c.bucket),
     ).subquery("parts")
     return (
-        select(parts.c.job_id, parts.c.bucket, cast(func.sum(parts.c.number), BigInteger))
+        select(
+            *(parts.c.job_id, parts.c.bucket, cast(func.sum(parts.c.number), BigInteger)),
+            func.min(parts.c.expired_min),
+        )
         .group_by(parts.c.job_id, parts.c.bucket)
         .order_by(parts.c.job_id, parts.c.bucket)
     )
@@ -335,12 +352,13 @@ _QUANTILES: ColumnElement[Any] = literal_column("ARRAY[0.5, 0.95, 0.99]")
 
 
 def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
-    """Return the columns for one measure over the completed checkpoints of a group. The quantiles form one array."""
+    """Return the columns for one measure over the checkpoints of a group. The quantiles form one array."""
     column = _C[measure.value]
+    is_counted = or_(_IS_COMPLETED, _IS_EXPIRED) if measure is Measure.DURATION else _IS_COMPLETED
     quantiles = func.percentile_cont(_QUANTILES).within_group(column)
     of_all = {"count": func.count(column), "min": func.min(column), "max": func.max(column), "sum": func.sum(column)}
     return [
-        number.filter(_IS_COMPLETED).label(f"{measure.value} {name}")
+        number.filter(is_counted).label(f"{measure.value} {name}")
         for name, number in (of_all | {"quantiles": quantiles}).items()
     ]
 
@@ -361,6 +379,7 @@ def _hourly(gap_count: int) -> Select[Any]:
                 " GROUP BY reason) r)"
             ).label("failed_by_reason"),
             func.max(_COMPLETED_AT).filter(_IS_COMPLETED).label("last_completed_at"),
+            func.min(_C[Measure.DURATION.value]).filter(_IS_EXPIRED).label("expired_min"),
             *(column for measure in Measure for column in _numbers(measure)),
         )
         .where(_C.job_id == bindparam("job"), _C.kind == "checkpoint", _in_gaps(gap_count))
@@ -377,7 +396,9 @@ def _measures(row: RowMapping) -> Mapping[Measure, MeasureRollup]:
             row[f"{m.value} {name}"] for name in ("count", "min", "max", "sum", "quantiles")
         )
         if count:
-            found[m] = MeasureRollup(count, low, high, int(total), *quantiles)
+            expired_min = row["expired_min"] if m is Measure.DURATION else None
+            p50, p95, p99 = quantiles
+            found[m] = MeasureRollup(count, low, high, int(total), p50, p95, p99, expired_min)
     return found
 
 

@@ -520,6 +520,8 @@ rollup_measures = Table(
     Column("p50", Double, nullable=False),
     Column("p95", Double, nullable=False),
     Column("p99", Double, nullable=False),
+    # The least duration of an expired checkpoint. NULL if none expired, and for other measures.
+    Column("expired_min", BigInteger),
     # Indexes and counts of the buckets of ``analysis.log_buckets``, the lowest bucket first.
     Column("bucket_index", ARRAY(SmallInteger), nullable=False),
     Column("bucket_count", ARRAY(BigInteger), nullable=False),
@@ -559,6 +561,7 @@ rollup_staging = Table(
     Column("p50", Double),
     Column("p95", Double),
     Column("p99", Double),
+    Column("expired_min", BigInteger),
     Column("bucket_index", Text),
     Column("bucket_count", Text),
     prefixes=["UNLOGGED"],

@@ -118,9 +118,15 @@ def _barrier_lines(c: CheckpointOut) -> list[str]:
         return []
     return [
         f"acknowledged {c.acknowledged_count} of {c.subtask_count}",
-        f"start delay up to {text.duration(c.start_delay_max_ms)}, alignment up to {text.duration(c.alignment_max_ms)}",
-        f"persisted in-flight {text.size(c.persisted_bytes)}",
+        f"start delay up to {_least(c, text.duration(c.start_delay_max_ms))}, "
+        f"alignment up to {_least(c, text.duration(c.alignment_max_ms))}",
+        f"persisted in-flight {_least(c, text.size(c.persisted_bytes))}",
     ]
+
+
+def _least(c: CheckpointOut, words: str) -> str:
+    # The hover text of a figure is markup.
+    return text.plain(text.bounded(words, is_lower_bound=c.is_lower_bound))
 
 
 def _how_known(c: CheckpointOut) -> str:

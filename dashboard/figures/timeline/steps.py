@@ -122,10 +122,20 @@ def _hover(point: HistoryPointOut, step: timedelta, where: tzinfo) -> str:
     lines = [
         f"<b>{text.instant(point.at, where)}</b>, {text.duration(_ms(step))} ({_SOURCES[point.source]})",
         f"{point.completed_count} completed, {point.failed_count} failed",
-        ", ".join(f"{name} {text.duration(getattr(point, field))}" for name, field, _, _ in _LINES),
+        ", ".join(f"{name} {_duration(point, field)}" for name, field, _, _ in _LINES),
         text.instant_utc(point.at),
     ]
     return "<br>".join(lines)
+
+
+def _duration(point: HistoryPointOut, field: str) -> str:
+    least = {
+        "duration_p50_ms": point.is_p50_lower_bound,
+        "duration_p95_ms": point.is_p95_lower_bound,
+        "duration_max_ms": point.is_max_lower_bound,
+    }
+    # The hover text of a figure is markup.
+    return text.plain(text.bounded(text.duration(getattr(point, field)), is_lower_bound=least[field]))
 
 
 def step_summary(history: HistoryOut) -> str:
@@ -138,7 +148,7 @@ def step_summary(history: HistoryOut) -> str:
         return f"{said}."
     return (
         f"{said}; the slowest step began {text.instant_utc(slowest.at)} with a 95th percentile of "
-        f"{text.duration(slowest.duration_p95_ms)}."
+        f"{text.bounded(text.duration(slowest.duration_p95_ms), is_lower_bound=slowest.is_p95_lower_bound)}."
     )
 
 

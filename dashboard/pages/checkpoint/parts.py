@@ -159,19 +159,28 @@ def facts(found: CheckpointDetailOut, view: Look) -> Component:
             [
                 cards.fact("End-to-end duration", took, hint=why if took == text.MISSING else None),
                 cards.fact("Acknowledged", f"{found.acknowledged_count} of {found.subtask_count}"),
-                cards.fact("Start delay, max", text.duration(found.start_delay_max_ms)),
-                cards.fact("Alignment, max", text.duration(found.alignment_max_ms)),
-                cards.fact("Sync, max", text.duration(found.sync_max_ms)),
-                cards.fact("Async, max", text.duration(found.async_max_ms)),
-                cards.fact("Checkpointed size", text.size(found.checkpointed_size_bytes)),
-                cards.fact("Full state size", text.size(found.full_state_size_bytes)),
-                cards.fact("Persisted in-flight", text.size(found.persisted_bytes)),
+                _least("Start delay, max", text.duration(found.start_delay_max_ms), found),
+                _least("Alignment, max", text.duration(found.alignment_max_ms), found),
+                _least("Sync, max", text.duration(found.sync_max_ms), found),
+                _least("Async, max", text.duration(found.async_max_ms), found),
+                _least("Checkpointed size", text.size(found.checkpointed_size_bytes), found),
+                _least("Full state size", text.size(found.full_state_size_bytes), found),
+                _least("Persisted in-flight", text.size(found.persisted_bytes), found),
                 cards.fact("Timeout", text.duration(found.timeout_ms), basis=None, hint="configured"),
             ]
         ),
         className="card",
         **attrs({"aria-label": "Facts"}),
     )
+
+
+def _least(word: str, value: str, found: CheckpointDetailOut) -> html.Div:
+    """Return a fact. If subtasks did not acknowledge, they are missing in it, so it is a lower bound."""
+    if not found.is_lower_bound or value == text.MISSING:
+        return cards.fact(word, value)
+    count = (found.subtask_count or 0) - (found.acknowledged_count or 0)
+    hint = f"at least: {text.counted(count, 'subtask')} had not acknowledged"
+    return cards.fact(word, text.bounded(value, is_lower_bound=True), hint=hint)
 
 
 def evidence(found: CheckpointDetailOut) -> Component:

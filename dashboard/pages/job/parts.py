@@ -85,8 +85,8 @@ def head(job: JobDetailOut) -> list[Component]:
             [
                 *_debt(job),
                 cards.fact("Success 24 h", text.percent(job.success_24h_ratio)),
-                cards.fact("p50", text.duration(job.duration_p50_ms)),
-                cards.fact("p99", text.duration(job.duration_p99_ms)),
+                _percentile("p50", job.duration_p50_ms, is_lower_bound=job.is_p50_lower_bound),
+                _percentile("p99", job.duration_p99_ms, is_lower_bound=job.is_p99_lower_bound),
                 *_interval_and_timeout(job),
             ]
         ),
@@ -139,6 +139,12 @@ def _backlog(job: JobDetailOut, since: datetime) -> list[Component]:
             )
         )
     return parts
+
+
+def _percentile(word: str, value_ms: float | None, *, is_lower_bound: bool) -> html.Div:
+    took = text.bounded(text.duration(value_ms), is_lower_bound=is_lower_bound)
+    hint = "at least: checkpoints that expired count with their time until then" if is_lower_bound else None
+    return cards.fact(word, took, hint=hint)
 
 
 def pressure_link(job: JobDetailOut, chosen: Sequence[CheckpointOut], span: Span) -> Component:

@@ -119,9 +119,12 @@ def _acknowledged_cell(c: CheckpointOut) -> Component:
 
 def _barrier_cells(c: CheckpointOut) -> list[Component]:
     return [
-        html.Td(text.duration(c.start_delay_max_ms), className="right number"),
-        html.Td(text.duration(c.alignment_max_ms), className="right number"),
-        html.Td(text.size(c.persisted_bytes), className="right number"),
+        html.Td(text.bounded(words, is_lower_bound=c.is_lower_bound), className="right number")
+        for words in (
+            text.duration(c.start_delay_max_ms),
+            text.duration(c.alignment_max_ms),
+            text.size(c.persisted_bytes),
+        )
     ]
 
 

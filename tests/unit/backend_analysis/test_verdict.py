@@ -107,6 +107,21 @@ def test_an_expired_checkpoint_without_gauges_names_the_subtasks_that_did_not_ac
     assert "no acknowledgement came from last subtasks 0 and 3" in statements(found)
 
 
+def test_the_largest_phases_without_the_subtasks_that_did_not_acknowledge_are_lower_bounds():
+    """The evidence said 9 ms for a start delay that was at least as long as the timeout."""
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_800] * 4), detail(LAST, first=[None, 9, 9, None])
+    run = [failed(8, *rows), failed(9, *rows)]
+
+    of_one = checkpoint_verdict(run[-1], job(run, FULL_LAST)).evidence
+    of_job = diagnose(job(run, FULL_LAST)).verdict.evidence
+    whole = diagnose(job(SLOW_RUN, FULL_LAST)).verdict.evidence
+
+    for evidence in (of_one, of_job):
+        delays = [row for row in evidence if row.metric == "start_delay" and "largest" in row.statement]
+        assert [(row.value, row.is_lower_bound) for row in delays] == [(9, True)]
+    assert not any(row.is_lower_bound for row in whole)
+
+
 def test_a_quick_checkpoint_says_that_nothing_holds_it():
     found = checkpoint_verdict(HEALTHY_RUN[0], job(HEALTHY_RUN, CALM))
 

@@ -121,3 +121,15 @@ async def test_a_picked_subtask_shows_its_numbers_with_their_basis_and_its_ids(u
     assert "measured" not in shown
     assert "worker-0" in shown
     assert "127.0.0.1:40001-a81c" in shown
+
+
+async def test_the_facts_without_the_subtasks_that_did_not_acknowledge_are_shown_as_lower_bounds(ui):
+    example = resources.files("backend.api.examples").joinpath("checkpoint_detail.json").read_text()
+    found = CheckpointDetailOut.model_validate_json(example).model_copy(
+        update={"start_delay_max_ms": 4_250, "acknowledged_count": 7, "subtask_count": 8}
+    )
+
+    shown = [texts(parts.facts(found.model_copy(update={"is_lower_bound": b}), None)) for b in (True, False)]
+
+    assert "> 4.3 s" in shown[0] or "> 4.2 s" in shown[0]
+    assert ">" not in shown[1]

@@ -96,7 +96,8 @@ class Cause:
 
     ``vertex_id`` and ``subtask`` are None if only the largest phases of the checkpoints are known. ``batch_phase`` is
     set instead of ``phase`` for micro-batches. ``is_at_least`` is whether the longer checkpoint ended before this phase
-    was over, so that the difference is only a lower bound.
+    was over, so that the difference is only a lower bound. ``phase_difference_ms`` is the difference of the phase at
+    this vertex, which contains what arose before it; None if that is not known.
     """
 
     difference_ms: int
@@ -107,6 +108,7 @@ class Cause:
     subtask: int | None = None
     is_at_least: bool = False
     basis: Basis = Basis.MEASURED
+    phase_difference_ms: int | None = None
 
 
 def vertex_differences(a: Side, b: Side) -> tuple[VertexDifference, ...]:
@@ -149,6 +151,8 @@ def cause_of(a: Side, b: Side) -> Cause | None:
     took_a, took_b = a.header.end_to_end_duration_ms, b.header.end_to_end_duration_ms
     if took_a is None or took_b is None or not (_is_timed(a.header) and _is_timed(b.header)):
         return None
+    if _is_expired(a.header) and _is_expired(b.header):
+        return _known_cause(a, b)
     # An expired checkpoint counts as longer than a completed one, because it would have taken longer than its timeout.
     is_a_longer = (_is_expired(a.header), took_a) >= (_is_expired(b.header), took_b)
     longer, other, sign = (a, b, 1) if is_a_longer else (b, a, -1)
@@ -169,6 +173,8 @@ def headline(a: Side, b: Side, cause: Cause | None) -> str:
         words = f"{a.name} took {say.duration(took_a)}, {b.name} {say.beside(took_b, took_a)}"
         if cause is None and abs(took_a - took_b) < NOISE_MS:
             return f"{words}: they differ by less than {NOISE_MS} ms."
+    elif _is_expired(a.header) and _is_expired(b.header):
+        return f"{_ended(a)}, {_ended(b)}: {_expired_words(a, b, cause)}."
     else:
         words = f"{_ended(a)}, {_ended(b)}"
     return f"{words}: {_cause_words(cause)}." if cause is not None else f"{words}."
@@ -186,8 +192,27 @@ def _cause_words(cause: Cause) -> str:
     words = f"{least}{signed(cause.difference_ms)} of {(phase or 'other').replace('-', ' ')}"
     if cause.vertex is not None:
         pending = ", which did not acknowledge" if cause.is_at_least else ""
+        whole = cause.phase_difference_ms
+        if whole is not None and not cause.is_at_least and abs(whole - cause.difference_ms) >= NOISE_MS:
+            # A chart shows the difference of the phase. The two numbers must not look like two answers.
+            pending = f" (its largest {_phase_word(cause)} differs by {signed(whole)}, with what arose before it)"
         return f"{words} at {say.vertex(cause.vertex)} subtask {cause.subtask}{pending}"
     return words if cause.batch_phase is not None or cause.phase is None else f"{words}, at the slowest subtask"
+
+
+def _phase_word(cause: Cause) -> str:
+    return "" if cause.phase is None else cause.phase.value.replace("-", " ")
+
+
+def _expired_words(a: Side, b: Side, cause: Cause | None) -> str:
+    """Say what is known of two checkpoints that both expired: how far they came, and the phase that differs most."""
+    far = [f"{s.header.acknowledged_count} of {s.header.subtask_count} subtasks in {s.name}" for s in (a, b)]
+    words = f"both would have taken longer; acknowledged: {far[0]}, {far[1]}"
+    if cause is None:
+        return f"{words}; no phase that is known differs by {NOISE_MS} ms"
+    least = "at least " if cause.is_at_least else ""
+    differs = f"the largest {_phase_word(cause)} of {say.vertex(cause.vertex or '')} differs most"
+    return f"{words}; of what is known, {differs}: {least}{signed(cause.difference_ms)} at subtask {cause.subtask}"
 
 
 def _ended(side: Side) -> str:
@@ -216,6 +241,14 @@ _NAMES: Final[Mapping[SubtaskMeasure, str]] = {
     SubtaskMeasure.ASYNC: "async_duration_ms",
     SubtaskMeasure.PERSISTED: "persisted_bytes",
     SubtaskMeasure.CHECKPOINTED: "checkpointed_size_bytes",
+}
+
+
+_PHASES: Final[Mapping[SubtaskMeasure, Phase]] = {
+    SubtaskMeasure.START_DELAY: Phase.START_DELAY,
+    SubtaskMeasure.ALIGNMENT: Phase.ALIGNMENT,
+    SubtaskMeasure.SYNC: Phase.SYNC,
+    SubtaskMeasure.ASYNC: Phase.ASYNC,
 }
 
 
@@ -281,6 +314,11 @@ def _path_cause(longer: Side, other: Side, sign: int) -> Cause | None:
     if found is None or round(most) <= 0:
         return None
     own = longer.phases[found.vertex_id][found.subtask]
+    measure = next((m for m, phase in _PHASES.items() if phase is found.phase), None)
+    whole = None
+    if measure is not None:
+        there = other.phases.get(found.vertex_id)
+        whole = _of_vertex(measure, longer.phases[found.vertex_id], there).difference
     # If the phase was not over at the end of the checkpoint, its duration is only a lower bound.
     is_cut = not own.is_acknowledged and (found.phase is Phase.ACK_WAIT or own.first_barrier_ms is None)
     return Cause(
@@ -291,7 +329,44 @@ def _path_cause(longer: Side, other: Side, sign: int) -> Cause | None:
         subtask=found.subtask,
         is_at_least=is_cut,
         basis=Basis.RECONSTRUCTED,
+        phase_difference_ms=None if whole is None else sign * whole,
     )
+
+
+def _known_cause(a: Side, b: Side) -> Cause | None:
+    """Return the phase that differs most between two checkpoints that expired, as far as their subtasks reported.
+
+    Neither duration is known: each is at least the timeout. If the side with the larger value has subtasks without one,
+    the value is a lower bound, and so is the difference. If the other side has such subtasks, the difference is not
+    known.
+    """
+    found: list[Cause] = []
+    for vertex in vertex_differences(a, b):
+        for one in vertex.measures:
+            phase, difference = _PHASES.get(one.measure), one.difference
+            if phase is None or difference is None or abs(difference) < NOISE_MS:
+                continue
+            larger, smaller = (a, b) if difference > 0 else (b, a)
+            if _is_partly_known(one.measure, smaller.phases[vertex.vertex_id]):
+                continue
+            is_least = _is_partly_known(one.measure, larger.phases[vertex.vertex_id])
+            subtask = one.a_subtask if difference > 0 else one.b_subtask
+            cause = Cause(
+                difference,
+                phase=phase,
+                vertex_id=vertex.vertex_id,
+                vertex=vertex.vertex,
+                subtask=subtask,
+                is_at_least=is_least,
+                phase_difference_ms=difference,
+            )
+            found.append(cause)
+    return max(found, key=lambda cause: abs(cause.difference_ms), default=None)
+
+
+def _is_partly_known(measure: SubtaskMeasure, phases: VertexPhases) -> bool:
+    values = _values(measure, phases)
+    return any(np.isnan(values[i]) for i in phases.pending)
 
 
 def reached_ms(other: Phases, longer: Phases, step: CriticalStep) -> float | None:

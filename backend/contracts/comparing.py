@@ -47,6 +47,8 @@ class CauseOut(Model):
     subtask: int | None
     is_at_least: bool
     """Whether the difference is only a lower bound, because the checkpoint expired during this phase."""
+    phase_difference_ms: int | None = None
+    """The difference of the phase itself at this vertex, which contains what arose before it. Null if not known."""
     basis: Basis
 
 
@@ -163,7 +165,7 @@ class CheckpointComparisonOut(Model):
     b: ComparedOut | None
     """Null if the request named no ``b``, and no earlier checkpoint is suitable. The lists are then empty."""
     difference_ms: int | None
-    """The difference of the end-to-end durations."""
+    """The difference of the end-to-end durations. Null if both expired, because neither duration is known then."""
     cause: CauseOut | None
     """Null if the durations differ by less than 100 ms, or if the cause is not known."""
     vertices: list[VertexDifferenceOut] = Field(default_factory=list)

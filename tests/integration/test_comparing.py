@@ -145,11 +145,15 @@ async def test_the_rates_of_the_load_are_those_of_the_engine_if_each_reading_has
             records_in_count=(0,) * 3,
             records_out_count=(100 * s,) * 3,
             records_out_per_s=rates,
+            # A source reads nothing, and Flink reports this as a rate of 0.
+            records_in_per_s=(0.0,) * len(rates),
         )
         # Equal rates of all subtasks are stored as one. The second checkpoint has a reading without rates.
         for s, rates in ((1000, (50.0,) * 3), (1010, (52.0,) * 3), (0, ()), (10, (52.0,) * 3))
     ]
     sink = [of_sink(1000, (1.5, 2.5, 3.0)), of_sink(1005, (1.5, 2.5, 4.0)), of_sink(0, (1.0, None, 1.0))]
+    # The engine has not read its counters again, so equal counts do not show that nothing flowed.
+    sink.append(of_sink(8, (1.0, None, 1.0)))
     seen = job([completed(50, triggered_at=at), completed(100)])
     await writer.write(observation(target, replace(seen, pressure=(*source, *sink))))
 

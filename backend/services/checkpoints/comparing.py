@@ -52,6 +52,7 @@ from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
+from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology
 from backend.domain.verdict import Phase
@@ -253,6 +254,7 @@ def compared(
     sides = _side(a, b), _side(b, a)
     cause = cause_of(*sides)
     took = a.record.header.end_to_end_duration_ms, b.record.header.end_to_end_duration_ms
+    are_cut = all(s.record.header.failure_reason is FailureReason.EXPIRED for s in (a, b))
     is_batch = a.checkpoint.batch is not None or b.checkpoint.batch is not None
     return CheckpointComparisonOut(
         job_id=job_id,
@@ -262,7 +264,7 @@ def compared(
         choice=choice,
         a=_compared_out(a),
         b=_compared_out(b),
-        difference_ms=None if took[0] is None or took[1] is None else took[0] - took[1],
+        difference_ms=None if took[0] is None or took[1] is None or are_cut else took[0] - took[1],
         cause=None if cause is None else CauseOut.model_validate(cause),
         vertices=[
             VertexDifferenceOut(

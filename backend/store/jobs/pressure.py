@@ -222,7 +222,9 @@ _WINDOW_LOADS = text(
     " (SELECT avg(x) FROM unnest(p.backpressured_ratio) x) AS held,"
     " (SELECT max(x) FROM unnest(p.backpressured_ratio) x) AS most_held,"
     f" {_whole('records_in_count')} AS taken, {_whole('records_out_count')} AS sent,"
-    f" coalesce({_whole('records_in_per_s')}, {_whole('records_out_per_s')}) AS rate,"
+    # Only a source emits without reading. Flink reports a rate of 0 for what it reads.
+    f" coalesce(nullif({_whole('records_in_per_s')}, 0), {_whole('records_out_per_s')},"
+    f" {_whole('records_in_per_s')}) AS rate,"
     " (SELECT sum(x) FROM unnest(p.queued_in_bytes) x)"
     " * CASE WHEN cardinality(p.queued_in_bytes) = 1 THEN p.subtask_count ELSE 1 END AS queued_in,"
     " (SELECT sum(x) FROM unnest(p.queued_out_bytes) x)"
@@ -231,15 +233,17 @@ _WINDOW_LOADS = text(
     " WHERE p.run_id = :run AND p.observed_on BETWEEN :first AND :last"
     " AND (i.n = 1 OR i.n = i.total OR i.n % (1 + i.total / :limit) = 0)),"
     " ends AS (SELECT vertex_id, max(observed_at) - min(observed_at) AS long,"
-    # Only a source emits without reading.
-    " (array_agg(CASE WHEN taken = 0 THEN coalesce(sent, 0) ELSE taken END ORDER BY observed_at))[1] AS began,"
-    " (array_agg(CASE WHEN taken = 0 THEN coalesce(sent, 0) ELSE taken END ORDER BY observed_at DESC))[1] AS ended"
+    # If what it emitted is missing, the rate is missing too.
+    " (array_agg(CASE WHEN taken = 0 THEN sent ELSE taken END ORDER BY observed_at))[1] AS began,"
+    " (array_agg(CASE WHEN taken = 0 THEN sent ELSE taken END ORDER BY observed_at DESC))[1] AS ended"
     " FROM readings GROUP BY vertex_id),"
     " loads AS ("
     " SELECT r.vertex_id, count(*) AS reading_count, avg(busy)::float8 AS busy_mean_ratio,"
     " avg(busiest)::float8 AS busy_max_ratio, avg(held)::float8 AS backpressured_mean_ratio,"
     " avg(most_held)::float8 AS backpressured_max_ratio,"
     " CASE WHEN e.ended < e.began THEN NULL WHEN count(rate) = count(*) THEN avg(rate)"
+    # Flink reads its counters every 10 s by default, so an equal count of a shorter time does not show a standstill.
+    " WHEN e.ended = e.began AND e.long < interval '15 s' THEN NULL"
     " WHEN e.long > interval '0' THEN ((e.ended - e.began) / extract(epoch FROM e.long))::float8 END AS records_per_s,"
     " count(rate) = count(*) AS is_metered,"
     " avg(CASE WHEN queued_in IS NULL THEN queued_out ELSE queued_in + coalesce(queued_out, 0) END)::int8"

@@ -80,7 +80,7 @@ def test_the_cause_is_the_phase_in_which_the_longer_checkpoint_lost_its_time():
 def test_a_shorter_checkpoint_has_the_negative_difference_and_the_same_cause():
     there, back = cause_of(_held(), _healthy()), cause_of(_healthy(), _held())
 
-    assert back == replace(there, difference_ms=-there.difference_ms)
+    assert back == replace(there, difference_ms=-there.difference_ms, phase_difference_ms=-there.phase_difference_ms)
 
 
 def test_the_headline_names_both_durations_and_the_cause():
@@ -139,12 +139,47 @@ def test_a_checkpoint_that_expired_is_the_longer_one_and_its_pending_subtask_is_
     )
 
 
-def test_two_expired_checkpoints_have_no_cause_because_both_took_as_long_as_the_timeout():
-    def expired(number, alignment):
-        rows = (detail(SOURCE, first=[3] * 4), detail(MIDDLE, first=[10, 10, 10, None], alignment=alignment))
-        return _side(failed(number, *rows, after_ms=3_000))
+def _expired(number, first, alignment=5):
+    rows = detail(SOURCE, first=[3] * 4), detail(MIDDLE, first=first, alignment=alignment)
+    return _side(failed(number, *rows, after_ms=3_000))
 
-    assert cause_of(expired(2, 900), expired(1, 5)) is None
+
+def test_two_expired_checkpoints_are_compared_by_what_their_subtasks_reported():
+    """Both took as long as the timeout, which says nothing. They were only called expired."""
+    a, b = _expired(2, [10, 1_900, 10, None], [5, 900, 5, 5]), _expired(1, [10] * 4)
+    cause = cause_of(a, b)
+
+    assert (cause.phase, cause.vertex, cause.subtask) == (Phase.START_DELAY, "middle", 1)
+    assert (cause.difference_ms, cause.is_at_least, cause.basis) == (1_890, True, Basis.MEASURED)
+    assert headline(a, b, cause) == (
+        "#2 expired after 3.0 s, #1 expired after 3.0 s: both would have taken longer; acknowledged: 7 of 8 "
+        "subtasks in #2, 8 of 8 subtasks in #1; of what is known, the largest start delay of middle differs most: at "
+        "least +1.9 s at subtask 1."
+    )
+    assert cause_of(b, a) == replace(cause, difference_ms=-1_890, phase_difference_ms=-1_890)
+
+
+def test_a_phase_of_two_expired_checkpoints_is_not_compared_if_the_smaller_value_is_a_lower_bound():
+    a, b = _expired(2, [10, 1_900, 10, 10]), _expired(1, [10, None, 10, 10])
+    assert cause_of(a, b) is None
+    assert headline(a, b, None).endswith("#1; no phase that is known differs by 100 ms.")
+
+
+def test_the_headline_says_that_a_phase_contains_what_arose_before_it():
+    """The headline had +477 ms, and the chart +866 ms of the same phase at the same vertex."""
+
+    def run(number, alignment, last):
+        rows = detail(SOURCE, first=[3] * 4), detail(MIDDLE, first=[10] * 4, alignment=alignment)
+        return _side(completed(number, *rows, detail(LAST, first=[last] * 4)))
+
+    a, b = run(42, 394, 886), run(38, 5, 20)
+    cause = cause_of(a, b)
+
+    assert (cause.difference_ms, cause.phase_difference_ms) == (477, 866)
+    assert headline(a, b, cause).endswith(
+        ": +477 ms of start delay at last subtask 0 (its largest start delay differs by +866 ms, with what arose "
+        "before it)."
+    )
 
 
 def test_a_declined_checkpoint_has_no_cause_because_its_duration_tells_nothing():

@@ -41,12 +41,14 @@ from backend.contracts.rollups import RollupHourOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
+from backend.contracts.subtasks import CheckpointSubtasksOut
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from backend.domain.inspection import StackType
 from backend.domain.pressure import PressureMeasure
 from dashboard.routes import IncidentList
 from dashboard.simulation_requests import SimulationRequests
+from dashboard.subtask_columns import completed, may_be_completed
 from dashboard.whatif_requests import WhatIfRequests
 
 M = TypeVar("M", bound=BaseModel)
@@ -276,8 +278,13 @@ class ApiClient(WhatIfRequests, SimulationRequests):
         return await self._get(f"jobs/{_quote(job)}/subtask-matrix{query}", SubtaskMatrixOut)
 
     async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:
-        """Return one checkpoint with its subtasks."""
-        return await self._kept_get(_path(job, run, checkpoint), api.CheckpointDetailOut)
+        """Return one checkpoint with its subtasks, or with some of them if it has very many."""
+        path = _path(job, run, checkpoint)
+        found = await self._kept_get(path, api.CheckpointDetailOut)
+        if may_be_completed(found):
+            kept_s = _KEPT_S if found.status.is_terminal else _KEPT_OPEN_S
+            return completed(found, await self._kept_get(path + "/subtasks", CheckpointSubtasksOut, kept_s))
+        return found
 
     async def comparison(
         self, job: str, a: str, b: str | None = None, vertex: str | None = None

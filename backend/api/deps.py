@@ -22,6 +22,7 @@ from backend.services.checkpoints.progress import ProgressService
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService
 from backend.services.checkpoints.space_time import SpaceTimeService
 from backend.services.checkpoints.subtask_matrix import SubtaskMatrixService
+from backend.services.checkpoints.subtasks import SubtaskService
 from backend.services.jobs.annotations import AnnotationService
 from backend.services.jobs.changes import ChangeService
 from backend.services.jobs.fleet import FleetService
@@ -64,6 +65,7 @@ class Services:
     rollups: RollupService
     changes: ChangeService
     subtask_matrix: SubtaskMatrixService
+    subtasks: SubtaskService
     annotations: AnnotationService
     comparison: ComparisonService
     pressure_history: PressureHistoryService

@@ -41,6 +41,7 @@ from backend.services.checkpoints.progress import ProgressService
 from backend.services.checkpoints.reader import CheckpointService
 from backend.services.checkpoints.space_time import SpaceTimeService
 from backend.services.checkpoints.subtask_matrix import SubtaskMatrixService
+from backend.services.checkpoints.subtasks import SubtaskService
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.annotations import AnnotationService
 from backend.services.jobs.changes import ChangeService
@@ -236,6 +237,7 @@ def build_services(
         rollups=RollupService(engine, clock),
         changes=ChangeService(engine, clock),
         subtask_matrix=SubtaskMatrixService(engine, clock),
+        subtasks=SubtaskService(engine, checkpoints),
         annotations=annotations,
         comparison=ComparisonService(engine, clock, evidence),
         pressure_history=PressureHistoryService(engine, clock),

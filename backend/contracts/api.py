@@ -565,6 +565,7 @@ class VertexPhasesOut(Model):
     delay_basis: Basis | None = None
     """The basis of ``delay_added_ms`` and ``delay_passed_on_ms``; null if neither is known."""
     subtasks: list[SubtaskPhasesOut]
+    """If the checkpoint has more than 2,000 subtasks, only the slowest ones and those that the verdict names."""
 
 
 class CheckpointDetailOut(Dated, CheckpointOut):

@@ -42,6 +42,12 @@ class VertexPressureOut(Model):
     """
     records_per_s_basis: Basis | None = None
     """Null if no rate is known."""
+    subtasks: list[int] = Field(default_factory=list)
+    """The indices of the subtasks that the arrays hold. Empty if they hold all.
+
+    If the job has more than 10,000 subtasks, the arrays hold those with the highest values. Name the vertex in the
+    request to get all of its subtasks.
+    """
 
 
 class PressurePointOut(Model):

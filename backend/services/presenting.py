@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from backend.analysis.delay import VertexDelay, vertex_delays
 from backend.analysis.phases import VertexPhases
@@ -16,6 +17,8 @@ from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.jobs.reader import RunRecord
 
 API_ROOT = "/api/v1"
+PLACED_MAX: Final = 8_000
+"""Subtasks of a job whose hosts, TaskManagers, attempts and states are all in its document."""
 
 
 def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
@@ -50,10 +53,16 @@ def counts_out(run: RunRecord) -> api.CountsOut | None:
     return api.CountsOut.of(run.counts, failed_unlisted=run.failed_unlisted_count)
 
 
-def graph_out(topology: Topology, placements: Sequence[Placement]) -> tuple[list[api.VertexOut], list[api.EdgeOut]]:
-    """Convert the job graph to edges and vertices, each vertex with its position and its subtasks' hosts."""
+def graph_out(
+    topology: Topology, placements: Sequence[Placement], *, vertex_id: str | None = None
+) -> tuple[list[api.VertexOut], list[api.EdgeOut]]:
+    """Convert the job graph to edges and vertices, each vertex with its position and its subtasks' hosts.
+
+    If the job has more than ``PLACED_MAX`` subtasks, only the vertex ``vertex_id`` has the hosts of its subtasks.
+    """
     places = layout(topology)
-    where = {p.vertex_id: p for p in placements}
+    is_small = sum(v.parallelism for v in topology.vertices) <= PLACED_MAX
+    where = {p.vertex_id: p for p in placements if is_small or p.vertex_id == vertex_id}
     vertices = [
         api.VertexOut.of(vertex, where.get(vertex.id), layer=places[vertex.id][0], row=places[vertex.id][1])
         for vertex in topology.vertices
@@ -68,18 +77,26 @@ def host_of(placements: Sequence[Placement], vertex_id: VertexId, subtask: int) 
 
 
 def phases_out(
-    topology: Topology, placements: Sequence[Placement], phases: Mapping[VertexId, VertexPhases]
+    topology: Topology,
+    placements: Sequence[Placement],
+    phases: Mapping[VertexId, VertexPhases],
+    subtasks: Mapping[VertexId, Sequence[int]] | None = None,
 ) -> list[api.VertexPhasesOut]:
-    """Return the rows of the Gantt chart: the graph's vertices in topological order, then all other vertices."""
+    """Return the rows of the Gantt chart: the graph's vertices in topological order, then all other vertices.
+
+    ``subtasks`` has the subtasks to show of each vertex. Without it, all are shown.
+    """
     known = [v.id for v in topology.vertices if v.id in phases]
     order = known + [v for v in phases if v not in set(known)]
     names = {v.id: v.name for v in topology.vertices}
     delays = vertex_delays(topology, phases)
-    return [_vertex_phases(delays[v], names.get(v, v), placements, phases[v]) for v in order]
+    hosts: dict[VertexId, Sequence[str | None]] = {p.vertex_id: p.hosts for p in placements}
+    shown = {v: range(len(phases[v])) for v in order} if subtasks is None else subtasks
+    return [_vertex_phases(delays[v], names.get(v, v), hosts.get(v, ()), phases[v], shown[v]) for v in order]
 
 
 def _vertex_phases(
-    delay: VertexDelay, name: str, placements: Sequence[Placement], phases: VertexPhases
+    delay: VertexDelay, name: str, hosts: Sequence[str | None], phases: VertexPhases, subtasks: Sequence[int]
 ) -> api.VertexPhasesOut:
     return api.VertexPhasesOut.of(
         delay,
@@ -88,5 +105,5 @@ def _vertex_phases(
         finished_count=int(phases.has_finished.sum()),
         subtask_count=len(phases),
         slowest_subtask=phases.slowest_subtask,
-        subtasks=[api.SubtaskPhasesOut.of(p, host=host_of(placements, delay.vertex_id, p.subtask)) for p in phases],
+        subtasks=[api.SubtaskPhasesOut.of(phases[i], host=hosts[i] if i < len(hosts) else None) for i in subtasks],
     )

@@ -25,6 +25,7 @@ from backend.contracts.simulations import SimulatedCheckpointOut, SimulationCata
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.contracts.subtasks import CheckpointSubtasksOut
 from backend.contracts.whatif import ConfirmationOut, WhatIfApplyIn, WhatIfIn, WhatIfOut
 from backend.domain.freshness import FRESHNESS_REASONS, Freshness
 
@@ -47,6 +48,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "checkpoint": api.CheckpointOut,
     "checkpoint_comparison": CheckpointComparisonOut,
     "checkpoint_detail": api.CheckpointDetailOut,
+    "checkpoint_subtasks": CheckpointSubtasksOut,
     "diagnosis": api.DiagnosisOut,
     "dismiss": advice.DismissIn,
     "dry_run": advice.DryRunOut,

@@ -15,7 +15,9 @@ from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
+from backend.contracts.subtasks import CheckpointSubtasksOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
+from backend.services.checkpoints.subtasks import COLUMNS_MAX, Part
 from backend.store.checkpoints.reader import CheckpointFilter
 
 router = APIRouter(prefix="/jobs/{job}", tags=["checkpoints"])
@@ -38,6 +40,12 @@ Opened = Annotated[
     ),
 ]
 Wanted = Annotated[ActionIn, Body(openapi_examples={"extend the timeout": {"value": examples.read("action_in")}})]
+Vertices = Annotated[
+    list[Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]],
+    Query(default_factory=list, max_length=20, description="Only the subtasks of this vertex; may be repeated."),
+]
+First = Annotated[int, Query(ge=0, le=1_000_000, description="Index of the first subtask of each vertex.")]
+SubtaskLimit = Annotated[int, Query(ge=1, le=COLUMNS_MAX, description="Number of subtasks of each vertex.")]
 Columns = Annotated[int, Query(ge=1, le=500, description="Number of checkpoints.")]
 
 
@@ -90,6 +98,17 @@ async def read_checkpoint(key: Key, services: Given) -> api.CheckpointDetailOut:
     return await services.checkpoints.detail(key)
 
 
+@router.get(_ONE + "/subtasks", responses=examples.of("checkpoint_subtasks"))
+async def read_subtasks(
+    key: Key, services: Given, vertex: Vertices, first: First = 0, limit: SubtaskLimit = COLUMNS_MAX
+) -> CheckpointSubtasksOut:
+    """Return the subtasks of a checkpoint in columns, or those of some vertices.
+
+    `first` and `limit` name a range of the subtasks of each vertex. An answer has at most 16,000 subtasks.
+    """
+    return await services.subtasks.of(key, Part(tuple(vertex), first, limit))
+
+
 @router.get(_ONE + "/progress", responses=examples.of("progress"))
 async def read_progress(key: Key, services: Given) -> ProgressOut:
     """Return the progress of a checkpoint: which subtasks it waits for, and whether it progresses, is slow or stuck."""
@@ -106,12 +125,13 @@ async def take_action(key: Key, wanted: Wanted, services: Given) -> ActionTakenO
 
 
 @router.get(_ONE + "/barriers", responses=examples.of("barriers"))
-async def read_barriers(key: Key, services: Given) -> BarriersOut:
+async def read_barriers(key: Key, services: Given, vertex: VertexFilter = None) -> BarriersOut:
     """Return the barrier events of a checkpoint.
 
-    They are measured for each channel if the engine reports them, and reconstructed if it does not.
+    They are measured for each channel if the engine reports them, and reconstructed if it does not. If there are more
+    than 12,000, name one vertex.
     """
-    return await services.checkpoints.barriers(key)
+    return await services.checkpoints.barriers(key, vertex)
 
 
 @router.get(_ONE + "/space-time", responses=examples.of("space_time"))

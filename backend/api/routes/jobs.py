@@ -39,9 +39,12 @@ async def list_jobs(
 
 
 @router.get("/{job}", responses=examples.of("job_detail"))
-async def read_job(job: JobId, services: Given) -> api.JobDetailOut:
-    """Return one job with its graph, checkpoint settings and counters."""
-    return await services.jobs.detail(job)
+async def read_job(job: JobId, services: Given, vertex: VertexFilter = None) -> api.JobDetailOut:
+    """Return one job with its graph, checkpoint settings and counters.
+
+    If the job has more than 8,000 subtasks, only the named vertex has their hosts, TaskManagers, attempts and states.
+    """
+    return await services.jobs.detail(job, vertex)
 
 
 @router.get("/{job}/verdict", responses=examples.of("diagnosis"))
@@ -74,9 +77,12 @@ async def list_change_points(job: JobId, services: Given) -> api.Page[ChangePoin
 
 
 @router.get("/{job}/backpressure", responses=examples.of("backpressure"))
-async def read_backpressure(job: JobId, services: Given, wanted: Range) -> BackpressureOut:
-    """Return the latest reading of each vertex. With ``from`` or ``to``, also return means over that range."""
-    return await services.jobs.backpressure(job, wanted)
+async def read_backpressure(job: JobId, services: Given, wanted: Range, vertex: VertexFilter = None) -> BackpressureOut:
+    """Return the latest reading of each vertex, or of one. With ``from`` or ``to``, also return means over that range.
+
+    If the job has more than 10,000 subtasks and no vertex is named, each vertex has only its highest values.
+    """
+    return await services.jobs.backpressure(job, wanted, vertex)
 
 
 @router.get("/{job}/backpressure/history", responses=examples.of("pressure_history"))

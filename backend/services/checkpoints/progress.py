@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.advisor.thresholds import QUEUE_FACTOR, QUEUE_HIGH_FACTOR, QUEUE_LOW_FACTOR
@@ -64,7 +63,7 @@ class ProgressService:
         # Checkpoints under other settings do not show how long one takes now.
         since = None if changed is None else opened.job.engine_now(changed)
         # The judgement takes some milliseconds, so it runs outside the event loop.
-        return await anyio.to_thread.run_sync(_progress, opened, since, self._clock.now())
+        return await self._checkpoints.work.run(_progress, opened, since, self._clock.now())
 
 
 @dataclass(frozen=True, slots=True)

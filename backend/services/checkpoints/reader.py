@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
-import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.analysis.arrays import highest_of
@@ -21,14 +20,17 @@ from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.contracts.causes import CriticalPathOut
+from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier, largest
 from backend.domain.clock import Clock
-from backend.domain.errors import StoreUnavailableError, UnknownEntityError
+from backend.domain.errors import StoreUnavailableError, TooLargeError, UnknownEntityError
 from backend.domain.verdict import Basis, Verdict
-from backend.services.checkpoints.reconstruction import reconstructed_events
+from backend.services.checkpoints.document_subtasks import in_document
+from backend.services.checkpoints.reconstruction import check_events, reconstructed_events
 from backend.services.checkpoints.restoring import restoring_out
-from backend.services.jobs.evidence import EvidenceReader, is_lost, readings_around
+from backend.services.jobs.evidence import SUBTASKS_MAX, EvidenceReader, is_lost, readings_around
 from backend.services.jobs.freshness import FINAL, freshness_now
+from backend.services.long_work import LongWork
 from backend.services.micro_batches import batch_out
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, phases_out
@@ -141,10 +143,13 @@ class Opened:
 class CheckpointService:
     """Handles requests for checkpoints."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader) -> None:
+    def __init__(
+        self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader, work: LongWork | None = None
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
+        self.work = work or LongWork()
 
     async def page(
         self, job_id: str, wanted: CheckpointFilter, *, cursor: str | None, limit: int
@@ -177,13 +182,15 @@ class CheckpointService:
             return (await shown(connection, records))[0]
 
     async def detail(self, key: CheckpointKey) -> api.CheckpointDetailOut:
-        """Return one checkpoint with all its subtasks.
+        """Return one checkpoint with its subtasks; of a large one, only with those that matter for the verdict.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
+            TooLargeError: the checkpoint has too many subtasks.
         """
         async with reading(self._engine) as connection:
             opened = await self.open(connection, key)
+            check_size(opened.record)
             has_events = await has_barriers(connection, opened.record.place)
             around = await list_around(connection, opened.record, before=1, after=1)
             # A checkpoint that has ended, or whose run has, does not change any more.
@@ -197,16 +204,16 @@ class CheckpointService:
         config = opened.evidence.config
         ids = [r.header.checkpoint_id for r in around]
         at = next(i for i, r in enumerate(around) if r.place == opened.record.place)
-        phases = checkpoint_phases(opened.checkpoint, config, opened.late)
+        vertices, start_delay_max_ms = await self.work.run(_vertices, opened, judged)
         return api.CheckpointDetailOut(
             **(
                 dict(checkpoint_out(opened.record, is_lost=is_lost(opened.record, opened.run), config=config))
-                | {"start_delay_max_ms": _start_delay_max_ms(opened.record, phases)}
+                | {"start_delay_max_ms": start_delay_max_ms}
             ),
             job=opened.job.name,
             timeout_ms=config.timeout_ms if config is not None else None,
             aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
-            vertices=phases_out(opened.evidence.topology, opened.run.placements, phases),
+            vertices=vertices,
             critical_path=judged.critical_path,
             verdict=judged.verdict,
             has_barriers=has_events,
@@ -233,30 +240,37 @@ class CheckpointService:
             opened = await self.open(connection, key)
         return (await self._judged(opened)).verdict
 
-    async def barriers(self, key: CheckpointKey) -> BarriersOut:
-        """Return a checkpoint's barrier events.
+    async def barriers(self, key: CheckpointKey, vertex: str | None = None) -> BarriersOut:
+        """Return a checkpoint's barrier events, or those at the subtasks of one vertex.
 
         They are measured if the engine reports barrier events, and otherwise reconstructed from what its REST API
         reports.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
+            TooLargeError: there are too many events for one answer.
         """
+        vertices = () if vertex is None else (vertex,)
         async with reading(self._engine) as connection:
-            opened = await self.open(connection, key)
+            opened = await self.open(connection, key, is_alone=True, vertices=vertices)
+            if vertex is None:
+                check_size(opened.record)
             events = await barriers_of(connection, opened.record.place)
-        if events is None:
-            found = reconstructed_events(opened.checkpoint, opened.evidence, opened.late)
-            return BarriersOut(basis=Basis.RECONSTRUCTED, events=found, note=_NOT_MEASURED)
-        return BarriersOut(
-            basis=Basis.MEASURED,
-            events=[BarrierEventOut.of(e, at_ms=e.at_us / 1000) for e in events],
-        )
+        return await self.work.run(_barriers, opened, events, vertex)
 
-    async def open(self, connection: AsyncConnection, key: CheckpointKey, *, is_whole: bool = False) -> Opened:
+    async def open(
+        self,
+        connection: AsyncConnection,
+        key: CheckpointKey,
+        *,
+        is_whole: bool = False,
+        is_alone: bool = False,
+        vertices: Sequence[str] = (),
+    ) -> Opened:
         """Read a checkpoint, its live reading, and its verdict if one is stored, or else the evidence for it.
 
-        If ``is_whole``, read all evidence in any case.
+        If ``is_whole``, read all evidence in any case. If ``is_alone``, read nothing of other checkpoints, and of this
+        one only ``vertices``, unless these are empty.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
@@ -267,7 +281,7 @@ class CheckpointService:
         kept = _kept_from(await verdict_of(connection, record.place))
         is_judged = kept is not None and kept.stage is Stage.FINAL
         evidence = await self._evidence.of_checkpoint(
-            connection, job, run, record, is_judged=is_judged and not is_whole
+            connection, job, run, record, is_judged=is_alone or (is_judged and not is_whole), vertices=vertices
         )
         live = await live_of(connection, run.id, key.checkpoint_id)
         own = next((c for c in evidence.checkpoints if c.header == record.header), Checkpoint(record.header))
@@ -287,7 +301,7 @@ class CheckpointService:
         if before is not None and before.judged is not None and not before.is_replaced_by(weight):
             judged, weight = before.judged, before.weight
         else:
-            path, verdict = await anyio.to_thread.run_sync(_judge, opened)
+            path, verdict = await self.work.run(_judge, opened)
             judged = JudgedCheckpoint(
                 None if path is None else CriticalPathOut.model_validate(path),
                 api.VerdictOut.model_validate(verdict),
@@ -311,6 +325,21 @@ class CheckpointService:
         return judged if kept is None or kept.judged is None else kept.judged
 
 
+def check_size(record: CheckpointRecord) -> None:
+    """Raise an error if the checkpoint is too large to show it as a whole.
+
+    Raises:
+        TooLargeError: it has more than ``SUBTASKS_MAX`` subtasks.
+    """
+    if record.header.subtask_count > SUBTASKS_MAX:
+        raise TooLargeError(
+            "checkpoint",
+            f"it has {record.header.subtask_count:,} subtasks, and at most {SUBTASKS_MAX:,} are read at once",
+            field="checkpoint",
+            fix="ask for one vertex: add /subtasks?vertex=ID to the address of the checkpoint",
+        )
+
+
 async def shown(connection: AsyncConnection, records: Sequence[CheckpointRecord]) -> list[api.CheckpointOut]:
     """Convert checkpoints to the API's shape."""
     # Only open checkpoints, which are few, need their run: the run shows whether a checkpoint is lost.
@@ -329,6 +358,25 @@ def _start_delay_max_ms(record: CheckpointRecord, phases: Phases) -> int | None:
         return record.start_delay_max_ms
     seen = highest(highest_of(p.first_barrier_ms) for p in phases.values())
     return largest([record.start_delay_max_ms, None if seen is None else round(seen)])
+
+
+def _vertices(opened: Opened, judged: JudgedCheckpoint) -> tuple[list[api.VertexPhasesOut], int | None]:
+    """Return the vertices of a checkpoint with their subtasks, and the largest start delay."""
+    phases = checkpoint_phases(opened.checkpoint, opened.evidence.config, opened.late)
+    shown = in_document(phases, judged.verdict, judged.critical_path)
+    vertices = phases_out(opened.evidence.topology, opened.run.placements, phases, shown)
+    return vertices, _start_delay_max_ms(opened.record, phases)
+
+
+def _barriers(opened: Opened, events: Sequence[BarrierEvent] | None, vertex: str | None) -> BarriersOut:
+    if events is None:
+        found = reconstructed_events(opened.checkpoint, opened.evidence, opened.late, vertex=vertex)
+        answer = BarriersOut(basis=Basis.RECONSTRUCTED, events=found, note=_NOT_MEASURED)
+    else:
+        own = [e for e in events if vertex is None or e.vertex_id == vertex]
+        check_events(len(own))
+        answer = BarriersOut(basis=Basis.MEASURED, events=[BarrierEventOut.of(e, at_ms=e.at_us / 1000) for e in own])
+    return answer
 
 
 def _judge(opened: Opened) -> tuple[CriticalPath | None, Verdict]:

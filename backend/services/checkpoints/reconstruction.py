@@ -7,23 +7,35 @@ unknown phase yields no event.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.phases import SubtaskPhases, checkpoint_phases
 from backend.contracts.barriers import BarrierEventOut
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import Checkpoint, LateBarrier
+from backend.domain.errors import TooLargeError
 from backend.domain.ids import VertexId
+
+EVENTS_MAX: Final = 12_000
+"""Events in one answer, which takes about 150 bytes for each."""
+_PER_SUBTASK = 6
 
 
 def reconstructed_events(
-    checkpoint: Checkpoint, evidence: JobEvidence, late: Sequence[LateBarrier]
+    checkpoint: Checkpoint, evidence: JobEvidence, late: Sequence[LateBarrier], *, vertex: str | None = None
 ) -> list[BarrierEventOut]:
-    """Return the events, sorted by time.
+    """Return the events, or those of one vertex, sorted by time.
 
     Events at the same time are in the order of vertices, then subtasks, then phases.
+
+    Raises:
+        TooLargeError: there may be more events than one answer has.
     """
     phases = checkpoint_phases(checkpoint, evidence.config, late)
+    if vertex is not None:
+        phases = {v: found for v, found in phases.items() if v == vertex}
+    check_events(_PER_SUBTASK * sum(map(len, phases.values())))
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
     found: list[tuple[int, int, int, int, BarrierEventKind, VertexId]] = []
     for vertex_id, subtasks in phases.items():
@@ -36,6 +48,21 @@ def reconstructed_events(
         BarrierEventOut(kind=kind, vertex_id=vertex_id, subtask=subtask, at_ms=float(at_ms), lamport=i)
         for i, (at_ms, _, subtask, _, kind, vertex_id) in enumerate(found)
     ]
+
+
+def check_events(count: int) -> None:
+    """Raise an error if an answer would have too many events.
+
+    Raises:
+        TooLargeError: there are more than ``EVENTS_MAX`` events.
+    """
+    if count > EVENTS_MAX:
+        raise TooLargeError(
+            "answer",
+            f"these are up to {count:,} events, and one answer has at most {EVENTS_MAX:,}",
+            field="vertex",
+            fix="name one vertex with `vertex`",
+        )
 
 
 def _events(phases: SubtaskPhases, *, is_sink: bool) -> Iterator[tuple[BarrierEventKind, int]]:

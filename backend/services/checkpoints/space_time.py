@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.analysis.critical_path import critical_path
@@ -23,7 +22,7 @@ from backend.domain.cut import CutError, CutState
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
 from backend.domain.verdict import Basis
-from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened
+from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened, check_size
 from backend.store.checkpoints.reader import barriers_of
 from backend.store.postgres.connections import reading
 
@@ -56,12 +55,14 @@ class SpaceTimeService:
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
+            TooLargeError: the checkpoint has too many subtasks.
         """
         async with reading(self._engine) as connection:
-            found = await self._checkpoints.open(connection, key)
+            found = await self._checkpoints.open(connection, key, is_alone=True)
+            check_size(found.record)
             events = await barriers_of(connection, found.record.place)
         # A trace may have a hundred thousand events, so it is read outside the event loop.
-        return await anyio.to_thread.run_sync(_diagram, found, events, {VertexId(v) for v in opened})
+        return await self._checkpoints.work.run(_diagram, found, events, {VertexId(v) for v in opened})
 
 
 def _diagram(found: Opened, events: Sequence[BarrierEvent] | None, opened: set[VertexId]) -> SpaceTimeOut:

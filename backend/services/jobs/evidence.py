@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Final, TypeVar
 from zlib import crc32
 
 import anyio.to_thread
@@ -74,6 +74,8 @@ _KEPT = timedelta(minutes=5)
 _STEP_S = 30
 # Findings are computed and stored for at most this many jobs at a time. The runs of these jobs are locked meanwhile.
 _AT_ONCE = 50
+SUBTASKS_MAX: Final = 300_000
+"""Subtasks of all checkpoints of one job whose details are read. A checkpoint with more has none."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -296,11 +298,13 @@ class EvidenceReader:
         record: CheckpointRecord,
         *,
         is_judged: bool = False,
+        vertices: Sequence[str] = (),
     ) -> JobEvidence:
         """Read the evidence for the verdict on one checkpoint.
 
         It contains this checkpoint, earlier ones, and the readings of backpressure from around the time when it was
-        open. If ``is_judged``, the verdict is known, and only this checkpoint is read.
+        open. If ``is_judged``, the verdict is known, and only this checkpoint is read, with the details of ``vertices``
+        unless these are empty.
         """
         header = record.header
         around = [record]
@@ -316,7 +320,8 @@ class EvidenceReader:
             read_at = await newest_reading_at(connection, {run.id: run.observed_at})
             readings = (await _newest_readings(connection, read_at)).get(run.id, ())
         shape = await shape_at(connection, run.id, header.triggered_at - job.reading_offset)
-        details = await details_of(connection, [r.place for r in around])
+        detailed = around if vertices else _with_details(around)
+        details = await details_of(connection, [r.place for r in detailed], vertices=vertices)
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
         evidence = JobEvidence(
@@ -370,7 +375,7 @@ class EvidenceReader:
             readings = found.get(run.id, ())
         if kept:
             late = (await late_barriers_of(connection, [run.id], kept[0].header.triggered_at)).get(run.id, {})
-        details = await details_of(connection, [r.place for r in kept])
+        details = await details_of(connection, [r.place for r in _with_details(kept)])
         return JobEvidence(
             topology=shape.topology,
             now=job.engine_now(self._clock.now()),
@@ -390,6 +395,22 @@ class EvidenceReader:
         """Discard the cached findings of all other jobs."""
         wanted = set(job_ids)
         self._kept = {job_id: kept for job_id, kept in self._kept.items() if job_id in wanted}
+
+
+def _with_details(records: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
+    """Return the newest of these checkpoints of one run, whose details are read. ``records`` are oldest first.
+
+    The details of a subtask take 400 bytes of memory. So of a job with more than 11,000 subtasks, fewer checkpoints are
+    read with details than the rules can use, and all with their headers.
+    """
+    found: list[CheckpointRecord] = []
+    count = 0
+    for record in reversed(records):
+        count += record.header.subtask_count
+        if count > SUBTASKS_MAX:
+            break
+        found.append(record)
+    return found[::-1]
 
 
 def readings_around(header: CheckpointHeader, now: datetime) -> tuple[datetime, datetime]:
@@ -476,7 +497,8 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     usable = {a.record.run.id: [h for h in a.headers if not is_lost(h, a.record.run)] for a in asked}
     shapes = {a.record.run.id: a.shape for a in asked}
     places = [h.place for rows in usable.values() for h in rows]
-    details = await details_of(connection, places)
+    detailed = [h.place for rows in usable.values() for h in _with_details(rows)]
+    details = await details_of(connection, detailed)
     batched = {r.run.id for r in records if r.run.engine.is_micro_batched}
     batches = await batches_of(connection, [p for p in places if p.run_id in batched])
     oldest = min((h.header.triggered_at for rows in usable.values() for h in rows), default=now)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
+import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import api
@@ -17,6 +18,7 @@ from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.verdict import Basis
+from backend.services.jobs.bounded_pressure import bounded_pressure
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
 from backend.services.jobs.replay_debt import debt_fields
@@ -54,8 +56,10 @@ class JobService:
         self._evidence = evidence
         self._fleet = fleet
 
-    async def detail(self, job_id: str) -> api.JobDetailOut:
+    async def detail(self, job_id: str, vertex_id: str | None = None) -> api.JobDetailOut:
         """Return the job with its graph, settings and counters.
+
+        Of a very large job, only the vertex ``vertex_id`` has the hosts of its subtasks.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -68,7 +72,7 @@ class JobService:
             has_batches = record.run.engine.is_micro_batched
             batches = await with_batches(connection, case.headers if has_batches else ())
         record = case.record
-        vertices, edges = graph_out(case.shape.topology, record.run.placements)
+        vertices, edges = graph_out(case.shape.topology, record.run.placements, vertex_id=vertex_id)
         return api.JobDetailOut.of(
             row,
             run=record.run,
@@ -123,8 +127,8 @@ class JobService:
         items, following = page_of(rows, limit, lambda e: (e.at, e.run_id, e.kind, e.key))
         return api.Page[api.JobEventOut].of(items=items, next=following, as_of=self._clock.now())
 
-    async def backpressure(self, job_id: str, wanted: TimeRange) -> BackpressureOut:
-        """Return the latest backpressure reading of each vertex.
+    async def backpressure(self, job_id: str, wanted: TimeRange, vertex_id: str | None = None) -> BackpressureOut:
+        """Return the latest backpressure reading of each vertex, or only of the vertex ``vertex_id``.
 
         If ``wanted`` has a start or an end, also return a series of means over the subtasks of each vertex in that
         range. The range and the series are on the engine's clock.
@@ -149,8 +153,9 @@ class JobService:
                 offset = record.reading_offset
                 found = await series(connection, [run_id], since - offset, until - offset, limit=_SERIES_POINTS_MAX)
                 points = [replace(p, at=p.at + offset) for p in found]
+        found_now = await anyio.to_thread.run_sync(latest_pressure, shapes[run_id].topology, readings)
         return BackpressureOut(
-            vertices=latest_pressure(shapes[run_id].topology, readings),
+            vertices=bounded_pressure(found_now, vertex_id),
             series=[PressurePointOut.model_validate(p) for p in points],
             as_of=now,
         )

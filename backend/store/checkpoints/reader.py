@@ -417,17 +417,23 @@ def place_values(places: Sequence[CheckpointPlace]) -> dict[str, Any]:
 
 
 _DETAILS = of_places(tables.checkpoint_details).order_by(tables.checkpoint_details.c.vertex_id)
+_DETAILS_OF_VERTICES = _DETAILS.where(one_of(tables.checkpoint_details.c.vertex_id, "vertices"))
 
 
 async def details_of(
-    connection: AsyncConnection, places: Iterable[CheckpointPlace]
+    connection: AsyncConnection, places: Iterable[CheckpointPlace], *, vertices: Sequence[str] = ()
 ) -> Mapping[CheckpointPlace, tuple[VertexDetail, ...]]:
-    """Return the details of these checkpoints, one for each vertex. A checkpoint without details is absent."""
+    """Return the details of these checkpoints, one for each vertex, or for each of ``vertices`` unless it is empty.
+
+    A checkpoint without details is absent.
+    """
     keys = list(places)
     if not keys:
         return {}
     found: dict[CheckpointPlace, list[VertexDetail]] = {}
-    for row in (await connection.execute(_DETAILS, place_values(keys))).mappings():
+    query = _DETAILS_OF_VERTICES if vertices else _DETAILS
+    values = place_values(keys) | ({"vertices": list(vertices)} if vertices else {})
+    for row in (await connection.execute(query, values)).mappings():
         count = row["subtask_count"]
         detail = value_of(VertexDetail, row, **{name: expand(row[name], count) for name in DETAIL_ARRAYS})
         found.setdefault(value_of(CheckpointPlace, row), []).append(detail)

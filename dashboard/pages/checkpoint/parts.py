@@ -18,7 +18,12 @@ from dashboard.figures.gantt.rows import counted
 from dashboard.live import Look
 from dashboard.pages.checkpoint.selection import is_pending
 from dashboard.span import epoch_ms
+from dashboard.subtask_columns import left_out_count
 
+_LEFT_OUT = (
+    "The charts show {shown} of {total} subtasks: of each vertex the slowest, and those that the verdict names. Their"
+    " counts are of these. The API returns all subtasks of a vertex in columns."
+)
 _ARRAYS_REMOVED = (
     "The values of its subtasks were removed to save space, because the checkpoint was healthy and is old. The largest"
     " value of each phase stays."
@@ -191,6 +196,10 @@ def evidence(found: CheckpointDetailOut) -> Component:
         )
     if found.are_arrays_removed:
         parts.insert(0, html.P(_ARRAYS_REMOVED, className="hint"))
+    if left_out := left_out_count(found):
+        total = sum(v.subtask_count for v in found.vertices)
+        words = _LEFT_OUT.format(shown=text.count(total - left_out), total=text.count(total))
+        parts.insert(0, html.P(words, className="hint"))
     evidence = cards.card("Evidence", parts, hint="the facts behind the verdict")
     return html.Div([c for c in (delays(found), evidence, restoring.card(found.restoring)) if c is not None])
 

@@ -9,7 +9,7 @@ and the age of an open checkpoint change all the time, so they count in steps of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -45,7 +45,7 @@ from backend.store.advice.choices import choices_of
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
 from backend.store.jobs.findings import FindingRecord, findings_of, keep_findings, lock_findings
-from backend.store.jobs.pressure import Readings, newest_reading_at, readings_between, readings_since
+from backend.store.jobs.pressure import Readings, newest_reading_at, readings_between, readings_since, since_within
 from backend.store.jobs.reader import (
     JobRecord,
     RunRecord,
@@ -74,6 +74,8 @@ _KEPT = timedelta(minutes=5)
 _STEP_S = 30
 # Findings are computed and stored for at most this many jobs at a time. The runs of these jobs are locked meanwhile.
 _AT_ONCE = 50
+LARGE: Final = 10_000
+"""The values of a job with more subtasks than this are read in turns, and some of its readings are left out."""
 SUBTASKS_MAX: Final = 300_000
 """Subtasks of all checkpoints of one job whose details are read. A checkpoint with more has none."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -307,6 +309,7 @@ class EvidenceReader:
         unless these are empty.
         """
         header = record.header
+        is_large = header.subtask_count > LARGE
         around = [record]
         if not is_judged:
             around = await list_around(connection, record, before=_CHECKPOINTS_COUNT, after=0)
@@ -315,13 +318,17 @@ class EvidenceReader:
         if not is_judged:
             since, until = readings_around(header, job.engine_now(self._clock.now()))
             since, until = since - job.reading_offset, until - job.reading_offset
-            readings = (await readings_between(connection, [run.id], since, until)).get(run.id, ())
+            if is_large:
+                since = await since_within(connection, run.id, since, until, most=SUBTASKS_MAX)
+            found = await readings_between(connection, [run.id], since, until, is_large=is_large)
+            readings = found.get(run.id, ())
         if not readings and not is_judged:
             read_at = await newest_reading_at(connection, {run.id: run.observed_at})
-            readings = (await _newest_readings(connection, read_at)).get(run.id, ())
+            large = {run.id} if is_large else set()
+            readings = (await _newest_readings(connection, read_at, large)).get(run.id, ())
         shape = await shape_at(connection, run.id, header.triggered_at - job.reading_offset)
         detailed = around if vertices else _with_details(around)
-        details = await details_of(connection, [r.place for r in detailed], vertices=vertices)
+        details = await details_of(connection, [r.place for r in detailed], vertices=vertices, is_large=is_large)
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
         evidence = JobEvidence(
@@ -498,12 +505,14 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     shapes = {a.record.run.id: a.shape for a in asked}
     places = [h.place for rows in usable.values() for h in rows]
     detailed = [h.place for rows in usable.values() for h in _with_details(rows)]
-    details = await details_of(connection, detailed)
+    large = {a.record.run.id for a in asked if sum(v.parallelism for v in a.shape.topology.vertices) > LARGE}
+    details = await details_of(connection, detailed, is_large=bool(large))
     batched = {r.run.id for r in records if r.run.engine.is_micro_batched}
     batches = await batches_of(connection, [p for p in places if p.run_id in batched])
     oldest = min((h.header.triggered_at for rows in usable.values() for h in rows), default=now)
     late = await late_barriers_of(connection, run_ids, oldest)
-    readings = await _newest_readings(connection, {a.record.run.id: a.read_at for a in asked if a.read_at is not None})
+    read_at = {a.record.run.id: a.read_at for a in asked if a.read_at is not None}
+    readings = await _newest_readings(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
     found = {
         r.id: JobEvidence(
@@ -570,8 +579,14 @@ async def _with_neighbours(
     return replace(evidence, earlier_pressure=tuple(found), config_before=before.config)
 
 
-async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, datetime]) -> Mapping[str, Readings]:
-    return await readings_since(connection, {run: at - PRESSURE_WINDOW for run, at in read_at.items()})
+async def _newest_readings(
+    connection: AsyncConnection, read_at: Mapping[str, datetime], large: Set[str]
+) -> Mapping[str, Readings]:
+    """Return the readings of the newest ``PRESSURE_WINDOW`` of each run, and fewer of the runs that are ``large``."""
+    since = {run: at - PRESSURE_WINDOW for run, at in read_at.items()}
+    for run in large & since.keys():
+        since[run] = await since_within(connection, run, since[run], read_at[run], most=SUBTASKS_MAX)
+    return await readings_since(connection, since, is_large=bool(large))
 
 
 _Work = tuple[JobEvidence, JobRecord, SettingsTaken | None, TierChoice | None]

@@ -20,8 +20,9 @@ from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import RunId, VertexId
 from backend.domain.pressure import PressureMeasure, on_clock
 from backend.domain.topology import Topology
+from backend.services.jobs.evidence import LARGE, SUBTASKS_MAX
 from backend.services.jobs.reader import TimeRange, bounded
-from backend.store.jobs.pressure import newest_reading_at, readings_between
+from backend.store.jobs.pressure import newest_reading_at, readings_between, since_within
 from backend.store.jobs.pressure_history import (
     HistoryRange,
     VertexBucket,
@@ -89,7 +90,13 @@ class PressureHistoryService:
             subtasks = {}
             if vertex_id is not None:
                 subtasks = await subtask_buckets(connection, stored, vertex_id, measure)
-            readings = await readings_between(connection, [] if last is None else [last], end - window, end)
+            is_large = sum(v.parallelism for v in topology.vertices) > LARGE
+            recent = end - window
+            if is_large and last is not None:
+                recent = await since_within(connection, last, recent, end, most=SUBTASKS_MAX)
+            readings = await readings_between(
+                connection, [] if last is None else [last], recent, end, is_large=is_large
+            )
         evidence = JobEvidence(
             topology=topology,
             now=until,

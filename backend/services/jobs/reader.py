@@ -19,13 +19,13 @@ from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.verdict import Basis
 from backend.services.jobs.bounded_pressure import bounded_pressure
-from backend.services.jobs.evidence import EvidenceReader, JobCase
+from backend.services.jobs.evidence import LARGE, EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
 from backend.services.jobs.replay_debt import debt_fields
 from backend.services.micro_batches import batch_out, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import counts_out, graph_out
-from backend.store.jobs.pressure import newest_reading_at, readings_since, series
+from backend.store.jobs.pressure import newest_reading_at, readings_since, series, since_within
 from backend.store.jobs.reader import get_job, list_events, list_runs, newest_exceptions, newest_shapes
 from backend.store.postgres.connections import reading
 
@@ -45,6 +45,10 @@ class TimeRange:
 
     since: datetime | None = None
     until: datetime | None = None
+
+
+# Subtasks of the readings from which the newest one and its rates are made.
+_SUBTASKS_MAX = 300_000
 
 
 class JobService:
@@ -143,8 +147,12 @@ class JobService:
             run_id = record.run.id
             shapes = await newest_shapes(connection, [run_id])
             newest = await newest_reading_at(connection, {run_id: record.run.observed_at})
-            windows = {run: at - _LATEST_WINDOW for run, at in newest.items()}
-            readings = (await readings_since(connection, windows)).get(run_id, ())
+            windows = {
+                run: await since_within(connection, run, at - _LATEST_WINDOW, at, most=_SUBTASKS_MAX)
+                for run, at in newest.items()
+            }
+            is_large = sum(v.parallelism for v in shapes[run_id].topology.vertices) > LARGE
+            readings = (await readings_since(connection, windows, is_large=is_large)).get(run_id, ())
             points = []
             if wanted.since is not None or wanted.until is not None:
                 # The range is on the engine's clock, like the times of checkpoints. The times of readings may be on

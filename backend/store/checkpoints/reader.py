@@ -46,6 +46,7 @@ from backend.domain.stored_form import expand
 from backend.store.postgres.binary import binary_rows
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import each, literal_count, one_of
+from backend.store.postgres.turns import rows_in_turns
 from backend.store.schema import tables
 from backend.store.schema.documents import barriers_from, details_from, progress_parts
 from backend.store.schema.partitions import day_of
@@ -421,11 +422,15 @@ _DETAILS_OF_VERTICES = _DETAILS.where(one_of(tables.checkpoint_details.c.vertex_
 
 
 async def details_of(
-    connection: AsyncConnection, places: Iterable[CheckpointPlace], *, vertices: Sequence[str] = ()
+    connection: AsyncConnection,
+    places: Iterable[CheckpointPlace],
+    *,
+    vertices: Sequence[str] = (),
+    is_large: bool = False,
 ) -> Mapping[CheckpointPlace, tuple[VertexDetail, ...]]:
     """Return the details of these checkpoints, one for each vertex, or for each of ``vertices`` unless it is empty.
 
-    A checkpoint without details is absent.
+    A checkpoint without details is absent. ``is_large`` is whether the checkpoints have many subtasks.
     """
     keys = list(places)
     if not keys:
@@ -433,7 +438,7 @@ async def details_of(
     found: dict[CheckpointPlace, list[VertexDetail]] = {}
     query = _DETAILS_OF_VERTICES if vertices else _DETAILS
     values = place_values(keys) | ({"vertices": list(vertices)} if vertices else {})
-    for row in (await connection.execute(query, values)).mappings():
+    async for row in rows_in_turns(connection, query, values, is_large=is_large):
         count = row["subtask_count"]
         detail = value_of(VertexDetail, row, **{name: expand(row[name], count) for name in DETAIL_ARRAYS})
         found.setdefault(value_of(CheckpointPlace, row), []).append(detail)

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     Date,
-    Result,
     RowMapping,
     Select,
     Text,
@@ -31,6 +30,7 @@ from backend.domain.stored_form import expand, expand_ratios
 from backend.domain.verdict import Basis
 from backend.store.checkpoints.progress_writer import PRESSURE_ARRAYS, RATIO_ARRAYS
 from backend.store.postgres.statements import one_of
+from backend.store.postgres.turns import rows_in_turns
 from backend.store.schema import tables
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
@@ -69,11 +69,11 @@ _BETWEEN = (
 
 
 async def readings_between(
-    connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime
+    connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime, *, is_large: bool = False
 ) -> Mapping[str, Readings]:
     """Return the readings of each run from ``since`` to ``until`` (both inclusive), oldest first."""
     values = {"runs": list(run_ids), "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
-    return _by_run(await connection.execute(_BETWEEN, values))
+    return await _by_run(connection, _BETWEEN, values, is_large=is_large)
 
 
 def _since() -> Select[Any]:
@@ -100,18 +100,51 @@ def _since() -> Select[Any]:
 _SINCE = _since()
 
 
-async def readings_since(connection: AsyncConnection, since: Mapping[str, datetime]) -> Mapping[str, Readings]:
+async def readings_since(
+    connection: AsyncConnection, since: Mapping[str, datetime], *, is_large: bool = False
+) -> Mapping[str, Readings]:
     """Return the readings of each run at or after the run's instant in ``since``, oldest first."""
     instants = list(since.values())
     values = {"runs": list(since), "instants": instants, "days": [day_of(at) for at in instants]}
-    return _by_run(await connection.execute(_SINCE, values))
+    return await _by_run(connection, _SINCE, values, is_large=is_large)
 
 
-def _by_run(rows: Result[Any]) -> Mapping[str, Readings]:
+async def _by_run(
+    connection: AsyncConnection, statement: Select[Any], values: Mapping[str, object], *, is_large: bool
+) -> Mapping[str, Readings]:
     found: dict[str, list[VertexPressure]] = {}
-    for row in rows.mappings():
+    async for row in rows_in_turns(connection, statement, values, is_large=is_large):
         found.setdefault(row["run_id"], []).append(_reading(row))
     return {run_id: tuple(readings) for run_id, readings in found.items()}
+
+
+_SIZES = (
+    select(_READING.observed_at, func.sum(_READING.subtask_count))
+    .where(
+        _READING.run_id == bindparam("run"),
+        _READING.observed_at.between(bindparam("since"), bindparam("until")),
+        _READING.observed_on.between(bindparam("first"), bindparam("last")),
+    )
+    .group_by(_READING.observed_at)
+    .order_by(_READING.observed_at.desc())
+)
+
+
+async def since_within(
+    connection: AsyncConnection, run_id: str, since: datetime, until: datetime, *, most: int
+) -> datetime:
+    """Return ``since``, or a later instant if more than ``most`` subtasks were read in the range.
+
+    The readings from there to ``until`` are the newest ones with at most ``most`` subtasks, but at least one.
+    """
+    values = {"run": run_id, "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
+    found, count = until, 0
+    for at, subtask_count in (await connection.execute(_SIZES, values)).all():
+        count += subtask_count
+        if count > most and found < until:
+            return found
+        found = at
+    return since
 
 
 _ARRAYS = (bindparam("runs", type_=ARRAY(Text)), *(bindparam(n, type_=ARRAY(Date)) for n in ("firsts", "lasts")))

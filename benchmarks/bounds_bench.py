@@ -54,6 +54,9 @@ _MEMORY_MAX_BYTES = 600 * 2**20
 _HEALTH_MAX_MS = 50.0
 _DETAILED = 3
 _TIMEOUT_S = 120.0
+_CALM_WITHIN_S = 600
+_CALM_S = 4
+_CALM_PERCENT = 10.0
 _HEADERS = """
 INSERT INTO checkpoints (run_id, checkpoint_id, triggered_on, job_id, kind, status, is_unaligned, triggered_at,
   latest_ack_at, end_to_end_duration_ms, checkpointed_size_bytes, full_state_size_bytes, subtask_count,
@@ -212,6 +215,18 @@ async def _until_ready(http: httpx.AsyncClient) -> None:
     raise SystemExit("the API is not ready")
 
 
+async def _until_calm(process: psutil.Process) -> None:
+    """Wait until the API has analysed the job, which it does on its own after it has started."""
+    calm = 0
+    process.cpu_percent()
+    for _ in range(_CALM_WITHIN_S):
+        await asyncio.sleep(1)
+        calm = calm + 1 if process.cpu_percent() < _CALM_PERCENT else 0
+        if calm == _CALM_S:
+            return
+    raise SystemExit("the API does not become calm")
+
+
 async def _paths(http: httpx.AsyncClient) -> list[str]:
     """Return a path for each route that reads, about the large job, and those of the parts of large answers."""
     (job,) = (await http.get("/api/v1/jobs")).json()["items"]
@@ -232,7 +247,7 @@ async def _paths(http: httpx.AsyncClient) -> list[str]:
         # Thread dumps and flame graphs are read from the engine.
         if "get" in methods and all(name in known for name in names) and not path.endswith(("-dump", "-graph")):
             paths.append(path.format(**known))
-    own, other = detail["link"], detail["checkpoint_id"] - 1
+    own, run, other = detail["link"], detail["run_id"], detail["checkpoint_id"] - 1
     root = f"/api/v1/jobs/{job['id']}"
     since = (datetime.fromisoformat(detail["triggered_at"]) - timedelta(hours=20)).isoformat().replace("+00:00", "Z")
     return [
@@ -245,7 +260,7 @@ async def _paths(http: httpx.AsyncClient) -> list[str]:
         f"{root}/subtask-matrix?vertex={vertex}&limit=500",
         f"{root}/subtask-matrix?group=host&limit=500",
         f"{root}/checkpoints?limit=500",
-        f"{root}/compare?from={detail['run_id']}:{other}&to={detail['run_id']}:{detail['checkpoint_id']}",
+        f"{root}/compare?a={run}:{other}&b={run}:{detail['checkpoint_id']}",
     ]
 
 
@@ -292,6 +307,8 @@ async def measure(root: str, process: psutil.Process) -> tuple[list[Result], flo
     """Return the cost of each answer, and the 99th percentile of ``/health/live`` without other requests, in ms."""
     async with httpx.AsyncClient(base_url=root, timeout=_TIMEOUT_S, trust_env=False) as http:
         await _until_ready(http)
+        await http.get("/api/v1/jobs")
+        await _until_calm(process)
         paths = await _paths(http)
         health = _Health()
         async with health.asked(root):

@@ -7,10 +7,10 @@ ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol
 from backend.domain.engines import EngineCapabilities, Rescaling, RestoreRules, SettingKeys, SettingsFormat, described
@@ -21,6 +21,7 @@ from backend.domain.web_ui import WebUi
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
+D = TypeVar("D")
 N = TypeVar("N", int, float)
 # Ratios are rounded to this many digits when they are read. float32 holds 7 significant digits, and ratios need
 # fewer.
@@ -29,8 +30,10 @@ _RATIO_DIGITS = 6
 
 def topology_from(document: Document | None) -> Topology:
     """Return a job graph from its stored form, or an empty graph if ``document`` is None."""
-    if document is None:
-        return Topology(())
+    return Topology(()) if document is None else _remembered(document, _topology, len(document["vertices"]))
+
+
+def _topology(document: Document) -> Topology:
     return Topology(
         tuple(_known(Vertex, v) for v in document["vertices"]),
         tuple(_known(Edge, e) for e in document["edges"]),
@@ -88,7 +91,31 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
 
 def placements_from(documents: Sequence[Document] | None) -> tuple[Placement, ...]:
     """Return the placements of subtasks from their stored form, or an empty tuple if ``documents`` is None."""
-    return tuple(_known(Placement, {k: _tuple(v) for k, v in d.items()}) for d in documents or ())
+    return _remembered(documents, _placements, len(documents)) if documents else ()
+
+
+def _placements(documents: Sequence[Document]) -> tuple[Placement, ...]:
+    return tuple(_known(Placement, {k: _tuple(v) for k, v in d.items()}) for d in documents)
+
+
+# Documents of this many vertices or more take tens of milliseconds to convert, and the store returns the same object
+# each time as long as they do not change. The newest few are kept with their values.
+_MANY = 200
+_REMEMBERED_MAX = 8
+_values: dict[int, tuple[object, object]] = {}
+
+
+def _remembered(document: D, convert: Callable[[D], T], size: int) -> T:
+    if size < _MANY:
+        return convert(document)
+    known = _values.get(id(document))
+    if known is not None and known[0] is document:
+        return cast("T", known[1])
+    value = convert(document)
+    while len(_values) >= _REMEMBERED_MAX:
+        _values.pop(next(iter(_values)), None)
+    _values[id(document)] = (document, value)
+    return value
 
 
 def batch_from(row: Mapping[Any, Any]) -> MicroBatch:

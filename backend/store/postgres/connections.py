@@ -18,7 +18,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-import orjson
 import psycopg
 from psycopg import pq
 from psycopg.abc import PQGen
@@ -34,7 +33,7 @@ from backend.domain.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from backend.store.postgres.encoding import dump
+from backend.store.postgres.encoding import dump, load
 
 _CONNECT_TIMEOUT_S = 5
 _POOL_TIMEOUT_S = 10
@@ -112,8 +111,7 @@ def create_store_engine(
         pool_pre_ping=True,
         hide_parameters=True,
         json_serializer=dump,
-        # The hosts of a job of 100,000 subtasks are six megabytes of JSON, which every request about the job reads.
-        json_deserializer=orjson.loads,
+        json_deserializer=load,
         connect_args={
             "async_creator_fn": partial(_connect, answer_timeout_s=answer_timeout_s),
             "connect_timeout": connect_timeout_s,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import orjson
 
 _MAX_TEXT = 8000
@@ -15,6 +18,24 @@ def clean(text: str) -> str:
 def clean_or_none(text: str | None) -> str | None:
     """Apply ``clean`` to a text, and return None for None."""
     return None if text is None else clean(text)
+
+
+# Text from which on a parsed document is kept.
+_LARGE = 100_000
+
+
+def load(text: str) -> Any:
+    """Parse the JSON of a column. The result must not be changed.
+
+    The graph and the hosts of a job of 100,000 subtasks are megabytes of JSON, which every request about the job reads
+    and which rarely change. So large documents are kept.
+    """
+    return _kept(text) if len(text) > _LARGE else orjson.loads(text)
+
+
+@lru_cache(maxsize=8)
+def _kept(text: str) -> Any:
+    return orjson.loads(text)
 
 
 def dump(document: object) -> str:

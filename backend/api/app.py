@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api import examples
 from backend.api.deps import Services
+from backend.api.leaving import EndsWithClient
 from backend.api.problems import MEDIA_TYPE, add_problem_handlers, problem
 from backend.api.routes import (
     advice,
@@ -102,6 +103,7 @@ def create_app(deps: AppDeps) -> FastAPI:
     app.state.services = deps.services
     for router in _ROUTERS:
         app.include_router(router, prefix=API_ROOT)
+    app.add_middleware(EndsWithClient)
     add_problem_handlers(app)
     app.add_middleware(BoundedBody)
     _describe_in_full(app)

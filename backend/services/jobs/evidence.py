@@ -505,13 +505,13 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     shapes = {a.record.run.id: a.shape for a in asked}
     places = [h.place for rows in usable.values() for h in rows]
     detailed = [h.place for rows in usable.values() for h in _with_details(rows)]
-    large = {a.record.run.id for a in asked if sum(v.parallelism for v in a.shape.topology.vertices) > LARGE}
+    large: set[str] = {a.record.run.id for a in asked if sum(v.parallelism for v in a.shape.topology.vertices) > LARGE}
     details = await details_of(connection, detailed, is_large=bool(large))
     batched = {r.run.id for r in records if r.run.engine.is_micro_batched}
     batches = await batches_of(connection, [p for p in places if p.run_id in batched])
     oldest = min((h.header.triggered_at for rows in usable.values() for h in rows), default=now)
     late = await late_barriers_of(connection, run_ids, oldest)
-    read_at = {a.record.run.id: a.read_at for a in asked if a.read_at is not None}
+    read_at: dict[str, datetime] = {a.record.run.id: a.read_at for a in asked if a.read_at is not None}
     readings = await _newest_readings(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
     found = {

@@ -22,6 +22,10 @@ class PendingOut(Model):
     acknowledged: int
     total: int
     pending: list[int]
+    """The pending subtasks; only the first ones if more than 10,000 subtasks of the job are pending.
+
+    ``total`` minus ``acknowledged`` is the number of all.
+    """
     first_barrier_ms: list[int | None]
     """For each pending subtask: milliseconds from the trigger to its first barrier; null if not known."""
     aligning_ms: list[int | None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Final, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -34,13 +35,17 @@ from backend.services.checkpoints.actions import actions_of
 from backend.services.checkpoints.queues import queued_in_front
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened
 from backend.services.jobs.evidence import is_lost
-from backend.services.presenting import host_of
 from backend.store.jobs.reader import config_since
 from backend.store.postgres.connections import reading
 
 _PAST_CURVES = 5
 _PAST_JUDGED = 10
 _CURVE_POINTS_MAX = 60
+
+
+T = TypeVar("T")
+PENDING_MAX: Final = 10_000
+"""If more subtasks are pending, each vertex shows only some of them. Its counts are of all."""
 
 
 class ProgressService:
@@ -244,7 +249,30 @@ def _waiting_on(opened: Opened) -> list[PendingOut]:
     waiting.sort(key=lambda w: (w.vertex_id != guilty, order.get(w.vertex_id, len(order))))
     # The current queues have nothing to do with a checkpoint that has ended.
     newest = {} if opened.record.header.status.is_terminal else _newest(evidence.pressure)
-    return [_pending_out(opened, w, newest) for w in waiting]
+    most = PENDING_MAX if sum(len(w.pending) for w in waiting) <= PENDING_MAX else max(1, PENDING_MAX // len(waiting))
+    hosts: dict[VertexId, Sequence[str | None]] = {p.vertex_id: p.hosts for p in opened.run.placements}
+    first_ms: dict[VertexId, dict[int, int]] = {}
+    for barrier in opened.late:
+        first_ms.setdefault(barrier.vertex_id, {})[barrier.subtask] = barrier.start_delay_ms
+    aligning = {} if opened.live is None else dict(opened.live.progress.alignment_running_ms)
+    return [
+        PendingOut(
+            vertex_id=w.vertex_id,
+            vertex=opened.evidence.vertex_name(w.vertex_id),
+            acknowledged=w.total - len(w.pending),
+            total=w.total,
+            pending=list(w.pending[:most]),
+            first_barrier_ms=[first_ms.get(w.vertex_id, {}).get(i) for i in w.pending[:most]],
+            aligning_ms=[_at(aligning.get(w.vertex_id, ()), i) for i in w.pending[:most]],
+            hosts=[_at(hosts.get(w.vertex_id, ()), i) for i in w.pending[:most]],
+            queued_bytes=_queued_before(opened.evidence.topology, w.vertex_id, newest),
+        )
+        for w in waiting
+    ]
+
+
+def _at(values: Sequence[T], index: int) -> T | None:
+    return values[index] if index < len(values) else None
 
 
 def _waiting(opened: Opened) -> Iterator[_Waiting]:
@@ -272,23 +300,6 @@ def _waiting(opened: Opened) -> Iterator[_Waiting]:
 def _parallelism(opened: Opened, vertex_id: VertexId, pending: Sequence[int]) -> int:
     vertex = opened.evidence.topology.vertex(vertex_id)
     return vertex.parallelism if vertex is not None else len(pending)
-
-
-def _pending_out(opened: Opened, waiting: _Waiting, newest: Mapping[VertexId, VertexPressure]) -> PendingOut:
-    v = waiting.vertex_id
-    first_ms = {b.subtask: b.start_delay_ms for b in opened.late if b.vertex_id == v}
-    aligning = dict(opened.live.progress.alignment_running_ms).get(v, ()) if opened.live is not None else ()
-    return PendingOut(
-        vertex_id=v,
-        vertex=opened.evidence.vertex_name(v),
-        acknowledged=waiting.total - len(waiting.pending),
-        total=waiting.total,
-        pending=list(waiting.pending),
-        first_barrier_ms=[first_ms.get(i) for i in waiting.pending],
-        aligning_ms=[aligning[i] if i < len(aligning) else None for i in waiting.pending],
-        hosts=[host_of(opened.run.placements, v, i) for i in waiting.pending],
-        queued_bytes=_queued_before(opened.evidence.topology, v, newest),
-    )
 
 
 def _queued_before(topology: Topology, vertex: VertexId, newest: Mapping[VertexId, VertexPressure]) -> int | None:

@@ -34,7 +34,7 @@ from backend.domain.address_rules import EVERYWHERE
 from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
-from backend.domain.engines import FLINK
+from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import (
     FieldProblem,
     InvalidInputError,
@@ -462,7 +462,7 @@ def _job_answers(readings: Readings) -> Iterator[JobAnswer]:
             without_advice.append(last.name)
         else:
             advice = advise(evidence, engine=readings.kind, version=readings.version)
-        yield _job_answer(gathered, evidence, found, advice)
+        yield _job_answer(gathered, evidence, found, advice, readings.kind)
     if without_advice:
         readings.limits += (readings.time_left.without_advice(without_advice),)
 
@@ -476,10 +476,18 @@ def _of_headers(evidence: JobEvidence) -> JobEvidence:
     return replace(evidence, checkpoints=checkpoints, late_barriers={})
 
 
-def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis, advice: Advice) -> JobAnswer:
+def _job_answer(
+    gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis, advice: Advice, engine: EngineCapabilities
+) -> JobAnswer:
     last = gathered.last
     headers = [c.header for c in evidence.checkpoints]
-    run = RunFacts(started_at=last.started_at, counts=evidence.counts, headers=headers, config=evidence.config)
+    run = RunFacts(
+        started_at=last.started_at,
+        counts=evidence.counts,
+        headers=headers,
+        config=evidence.config,
+        restores_savepoints=engine.restores_savepoints,
+    )
     debt = None if last.state in (JobState.ENDED, JobState.UNREADABLE) else debt_of(run)
     return JobAnswer(
         name=gathered.last.name,

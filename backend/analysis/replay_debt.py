@@ -2,9 +2,9 @@
 
 A failure now restores the newest checkpoint that completed in the run, so the input since its trigger is read again.
 Its age is known. Flink keeps no savepoint for a failure: a savepoint belongs to the user, and a restart restores the
-newest completed checkpoint even if a savepoint is younger (runtime.md CO-8; Flink since 1.15). A savepoint counts only
-if the run was started from it, until the run has completed a checkpoint. A run that was restored from nothing begins
-again.
+newest completed checkpoint even if a savepoint is younger (runtime.md CO-8). A savepoint counts only if the run was
+started from it, until the run has completed a checkpoint. Before 1.15, Flink restored a younger savepoint too. A run
+that was restored from nothing begins again.
 
 A failure at a random later moment finds the newest completed checkpoint older, the fewer checkpoints complete. Say
 that each completes with the probability p, independently of the others. Then the number N of failed ones before the
@@ -49,20 +49,27 @@ class RunFacts:
     counts: CheckpointCounts | None
     headers: Sequence[CheckpointHeader] = ()
     config: CheckpointConfig | None = None
+    restores_savepoints: bool = False
+    """Whether the engine restores a savepoint after a failure if it is younger than the newest checkpoint."""
 
     @property
     def newest(self) -> Restorable | None:
         """The newest checkpoint of the run that a failure may restore; None if none is known."""
-        found = [Restorable(h.triggered_at, h.checkpoint_id) for h in self.headers if is_restorable(h)]
+        headers = (h for h in self.headers if is_restorable(h, restores_savepoints=self.restores_savepoints))
+        found = [Restorable(h.triggered_at, h.checkpoint_id) for h in headers]
         counts = self.counts
         if counts is not None and counts.newest_triggered_at is not None and counts.newest_completed_id is not None:
             found.append(Restorable(counts.newest_triggered_at, counts.newest_completed_id))
         return max(found, default=None)
 
 
-def is_restorable(header: CheckpointHeader) -> bool:
-    """Return whether a failure of the run may restore this checkpoint: it completed, and is no savepoint."""
-    return header.kind is CheckpointKind.CHECKPOINT and header.status is Status.COMPLETED
+def is_restorable(header: CheckpointHeader, *, restores_savepoints: bool = False) -> bool:
+    """Return whether a failure of the run may restore this checkpoint: it completed, and is no savepoint that is apart.
+
+    ``restores_savepoints`` is as in ``RunFacts``.
+    """
+    is_kept = restores_savepoints or header.kind is CheckpointKind.CHECKPOINT
+    return is_kept and header.status is Status.COMPLETED
 
 
 def debt_of(run: RunFacts) -> ReplayDebt | None:

@@ -125,6 +125,8 @@ class EngineCapabilities:
     """The engine's own web UI; None if it has none, or if its paths are not known."""
     restore_rules: RestoreRules | None = None
     """The rules for restoring a checkpoint; None if a person cannot choose which checkpoint to restore."""
+    restores_savepoints: bool = False
+    """Whether a restart after a failure restores a savepoint that is younger than the newest checkpoint."""
     is_flink_release: bool = False
     """Whether the version that the engine reports is one of Flink's releases, whose published errors it then has."""
     aligned_timeout_stops_at_senders: bool = False
@@ -172,6 +174,8 @@ NEWEST_FLINK: Final = (2, 3)
 """The newest release of Flink that Barrierscope was compared with."""
 _STATE_IN_PATH_SINCE = (1, 15)
 _STACKS_OF_SUBTASKS_SINCE = (1, 17)
+# CheckpointCoordinator.completePendingCheckpoint adds savepoints to the store of recovery before this version only.
+_SAVEPOINTS_APART_SINCE = (1, 15)
 _TIMEOUT_AT_SENDERS_SINCE = (1, 16)
 """FLINK-27251: since then an aligned timeout also reaches a barrier in the output buffers of its sender."""
 _REQUIREMENTS_SINCE = (1, 18)
@@ -209,9 +213,10 @@ def flink(version: str | None = None) -> EngineCapabilities:
 
     ``version`` is the engine's own text. None or an unknown text means the newest version. The keys of the settings are
     those of the version, from the table of ``flink_options``. Since 1.14 buffer debloating exists. Since 1.15 the web
-    UI has other paths for running and for completed jobs, and since 1.17 flame graphs show single subtasks. An aligned
-    timeout reaches every barrier since 1.16. The parallelism of one vertex can be overridden in 1.17 to 1.20, by a job
-    itself since 1.19. Since 1.18 a request changes it if the scheduler is the adaptive one.
+    UI has other paths for running and for completed jobs, and a failure restores no savepoint. Since 1.17 flame graphs
+    show single subtasks. An aligned timeout reaches every barrier since 1.16. The parallelism of one vertex can be
+    overridden in 1.17 to 1.20, by a job itself since 1.19. Since 1.18 a request changes it if the scheduler is the
+    adaptive one.
     """
     known = release_of(version)
     release = flink_options.nearest(known or flink_options.releases()[-1])
@@ -231,6 +236,7 @@ def flink(version: str | None = None) -> EngineCapabilities:
         can_sample_stacks=is_since(_STACKS_OF_SUBTASKS_SINCE),
         web_ui=WebUi.FLINK if is_since(_STATE_IN_PATH_SINCE) else WebUi.FLINK_1_14,
         restore_rules=RestoreRules.FLINK,
+        restores_savepoints=not is_since(_SAVEPOINTS_APART_SINCE),
         is_flink_release=True,
         aligned_timeout_stops_at_senders=does_aligned_timeout_stop_at_senders(version),
         rescaling=_rescaling(release),

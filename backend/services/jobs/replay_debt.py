@@ -30,7 +30,14 @@ def debt_of_job(head: JobHead) -> ReplayDebt | None:
     if run.state is JobState.ENDED:
         return None
     headers = [h.header for h in head.headers]
-    return debt_of(RunFacts(started_at=run.started_at, counts=run.counts, headers=headers, config=head.shape.config))
+    facts = RunFacts(
+        started_at=run.started_at,
+        counts=run.counts,
+        headers=headers,
+        config=head.shape.config,
+        restores_savepoints=run.engine.restores_savepoints,
+    )
+    return debt_of(facts)
 
 
 def debt_fields(head: JobHead, finding: Finding | None, now: datetime) -> DebtFields:

@@ -18,6 +18,7 @@ from backend.domain.checkpoint import (
     CheckpointKind,
     CheckpointStatus,
 )
+from backend.domain.engines import flink
 from backend.domain.replay_debt import DebtOrigin
 
 START = datetime(2026, 11, 29, 8, 0, tzinfo=UTC)
@@ -58,6 +59,15 @@ def test_a_younger_savepoint_does_not_count_because_flink_restores_the_checkpoin
     assert found is not None
     assert found.checkpoint_id == 1
     assert facts(headers=(header(2, kind=kind),)).newest is None
+
+
+@pytest.mark.parametrize(("version", "restored"), [("1.13.6", 2), ("1.14.6", 2), ("1.15.4", 1), ("2.3.0", 1)])
+def test_before_1_15_flink_restores_a_younger_savepoint(version, restored):
+    run = facts(headers=(header(1), header(2, kind=CheckpointKind.SAVEPOINT)))
+    found = debt_of(replace(run, restores_savepoints=flink(version).restores_savepoints))
+
+    assert found is not None
+    assert found.checkpoint_id == restored
 
 
 def test_the_newest_completed_checkpoint_that_the_engine_reports_counts_if_the_history_has_dropped_it():

@@ -1,8 +1,8 @@
 """Defines the colours of the light and the dark theme, and the words and icons for states.
 
-The colours are those of Okabe and Ito, which people with the common kinds of colour blindness can distinguish. Colour
-is never the only sign of a meaning: a status also has an icon and a word, and a segment has its position and its
-hover text.
+The colours are those of Okabe and Ito, which people with the common kinds of colour blindness can distinguish. That of
+unaligned checkpoints is their reddish purple, darker, so that a line of it is seen on white. Colour is never the only
+sign of a meaning: a status also has an icon and a word, and a segment has its position and its hover text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Health, Phase
 
 ALIGNED = "#0072B2"
-UNALIGNED = "#D55E00"
+UNALIGNED = "#A24C93"
+FAILED = "#D55E00"
+"""A failure, a limit that is exceeded, and what the verdict names."""
+CONTRAST = "#D55E00"
+"""A second series beside a blue one. It has no meaning."""
 ACKED = "#009E73"
 IN_TRANSIT = "#E69F00"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from backend.contracts.progress import AckPointOut, ProgressOut
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, layout, note, ticks_ms
-from dashboard.palette import ACKED, UNALIGNED, Theme
+from dashboard.palette import ACKED, FAILED, Theme
 
 HEIGHT_PX = 210
 
@@ -75,5 +75,5 @@ def _total_line(total: int, theme: Theme) -> dict[str, object]:
 
 
 def _timeout_line(timeout_ms: int) -> dict[str, object]:
-    line = {"color": UNALIGNED, "width": 1.5, "dash": "dash"}
+    line = {"color": FAILED, "width": 1.5, "dash": "dash"}
     return {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": timeout_ms, "x1": timeout_ms, "line": line}

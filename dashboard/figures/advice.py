@@ -14,7 +14,7 @@ from backend.contracts.advice import CandidateOut, CardOut, IntervalOut, Measure
 from backend.domain.advice import AdviceState, Metric
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, size_ticks, ticks_ms
-from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
+from dashboard.palette import ACKED, ALIGNED, CONTRAST, Theme
 
 CANDIDATES_HEIGHT_PX = 340
 _ROW_PX = 46
@@ -110,7 +110,7 @@ def _role(candidate: CandidateOut, roles: tuple[str, str]) -> str:
 
 
 def _color(role: str, roles: tuple[str, str]) -> str:
-    return {roles[0]: UNALIGNED, roles[1]: ACKED}.get(role, ALIGNED)
+    return {roles[0]: CONTRAST, roles[1]: ACKED}.get(role, ALIGNED)
 
 
 def _intervals(chosen: Sequence[_Placed], role: str, roles: tuple[str, str], theme: Theme) -> Trace:
@@ -248,7 +248,7 @@ def outcome(cards: Sequence[CardOut], *, theme: Theme, is_narrow: bool = False) 
         axes[f"yaxis{end}"] = rows | {"domain": upward, "anchor": f"x{end}"}
         for i, row, before in drawn:
             traces += [
-                *_strip(before, 2 * i, "before", UNALIGNED, row.unit, end),
+                *_strip(before, 2 * i, "before", CONTRAST, row.unit, end),
                 *_strip(row.values, 2 * i + 1, "after", ALIGNED, row.unit, end),
             ]
             shapes += _band(row, 2 * i + 1, end)

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta, tzinfo
 from backend.contracts.alerts import EpisodeOut
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout
-from dashboard.palette import IN_TRANSIT, UNALIGNED, Theme
+from dashboard.palette import FAILED, IN_TRANSIT, Theme
 
 HEIGHT_PX = 118
-_STATES = (("pending", IN_TRANSIT, "/"), ("firing", UNALIGNED, ""))
+_STATES = (("pending", IN_TRANSIT, "/"), ("firing", FAILED, ""))
 
 
 def strip(episodes: Sequence[EpisodeOut], *, theme: Theme, where: tzinfo, now: datetime) -> Chart:

@@ -10,7 +10,7 @@ from backend.domain.advice import Metric
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note
 from dashboard.figures.whatif import time_axis
-from dashboard.palette import ACKED, ALIGNED, CHANDY_LAMPORT, IN_TRANSIT, UNALIGNED, Theme
+from dashboard.palette import ACKED, ALIGNED, CHANDY_LAMPORT, CONTRAST, FAILED, IN_TRANSIT, Theme
 
 SAID_HEIGHT_PX = 300
 EFFECTS_HEIGHT_PX = 300
@@ -18,7 +18,7 @@ WARNINGS_HEIGHT_PX = 260
 ROWS_MAX = 10
 """More rows would not fit into the height of a chart. The table of a chart has all."""
 NOT_REPLAYED = "This part was not replayed."
-_COLORS = (ALIGNED, UNALIGNED, ACKED, IN_TRANSIT, "#CC79A7", CHANDY_LAMPORT)
+_COLORS = (ALIGNED, CONTRAST, ACKED, IN_TRANSIT, "#CC79A7", CHANDY_LAMPORT)
 _SAID_COLUMNS = ("cause", "vertex", "first said (UTC)", "last said (UTC)", "checkpoints", "said", "followed", "held")
 _EFFECT_COLUMNS = (
     "opened (UTC)", "advice", "predicted (ms)", "low (ms)", "high (ms)", "measured (ms)", "inside"
@@ -154,7 +154,7 @@ def effects(cards: Sequence[ReplayedCardOut] | None, *, theme: Theme, where: tzi
         ("before", "#8A93A3", "line-ns-open", [(i, p.before) for i, (_, p) in enumerate(shown)]),
         ("measured, inside", ACKED, "diamond", [(i, p.measured) for i, (_, p) in enumerate(shown) if p.is_inside]),
         (
-            "measured, outside", UNALIGNED, "x",
+            "measured, outside", FAILED, "x",
             [(i, p.measured) for i, (_, p) in enumerate(shown) if p.is_inside is False],
         ),
     )  # fmt: skip
@@ -219,7 +219,7 @@ def warnings(found: Sequence[WarningOut] | None, *, theme: Theme, where: tzinfo,
     traces: list[Trace] = []
     for name, color, symbol, is_expired in (
         ("it expired", ALIGNED, "circle", True),
-        ("it completed", UNALIGNED, "x", False),
+        ("it completed", FAILED, "x", False),
     ):
         own = [w for w in found if w.is_expired is is_expired]
         if own:

@@ -14,7 +14,7 @@ from backend.contracts.micro_batches import MicroBatchOut
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, note, ticks_ms
 from dashboard.figures.scaling import clipped_top
-from dashboard.palette import ALIGNED, IN_TRANSIT, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, FAILED, IN_TRANSIT, Theme
 
 HEIGHT_PX = 380
 _COLUMNS = (
@@ -102,7 +102,7 @@ def _bars(
     return {
         "type": "bar", "name": "duration", "yaxis": "y2", "x": list(at),
         "y": [None if d is None else min(d, top) for d in durations],
-        "marker": {"color": [UNALIGNED if is_late(d) else theme.busy for d in durations]},
+        "marker": {"color": [FAILED if is_late(d) else theme.busy for d in durations]},
         "hovertext": [text.duration(d) for d in durations],
         "hovertemplate": "batch of %{x|%H:%M:%S}<br>%{hovertext}<extra></extra>",
     }  # fmt: skip

@@ -14,7 +14,7 @@ from backend.contracts.incidents import IncidentAlertOut
 from backend.domain.checkpoint import CheckpointStatus
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, layout, note
-from dashboard.palette import ACKED, ALIGNED, IN_TRANSIT, UNALIGNED, Theme
+from dashboard.palette import ACKED, ALIGNED, FAILED, IN_TRANSIT, Theme
 
 _ROW_PX = 26
 # In a narrow window, the name of a rule is above its bars. Beside the bars, it would leave them half of the width.
@@ -23,7 +23,7 @@ _BAR, _NARROW_BAR = 0.65, 0.4
 _SIGNAL_PX = 190
 _MARGINS_PX = 78
 _ROWS_MAX = 6
-_STATES = (("pending", IN_TRANSIT, "/"), ("firing", UNALIGNED, ""), ("resolved", ACKED, "."))
+_STATES = (("pending", IN_TRANSIT, "/"), ("firing", FAILED, ""), ("resolved", ACKED, "."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def incident(
             shapes.append(
                 {
                     "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": signal.timeout_ms / 1000,
-                    "y1": signal.timeout_ms / 1000, "line": {"color": UNALIGNED, "width": 1.5, "dash": "dash"},
+                    "y1": signal.timeout_ms / 1000, "line": {"color": FAILED, "width": 1.5, "dash": "dash"},
                 }
             )  # fmt: skip
             words = f"timeout now {text.duration(signal.timeout_ms)}"
@@ -200,7 +200,7 @@ def _states(
 
 def _durations(ended: Sequence[CheckpointOut], signal: Signal, theme: Theme, where: tzinfo) -> list[Trace]:
     found: list[Trace] = []
-    for name, is_failed, color, symbol in (("completed", False, ALIGNED, "circle"), ("failed", True, UNALIGNED, "x")):
+    for name, is_failed, color, symbol in (("completed", False, ALIGNED, "circle"), ("failed", True, FAILED, "x")):
         own = [c for c in ended if (c.status is CheckpointStatus.FAILED) is is_failed]
         found.append(
             {

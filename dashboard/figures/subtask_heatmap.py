@@ -2,7 +2,7 @@
 
 A bright column is a bad moment, for example of the storage. A bright row is a bad subtask, with more data or a slow
 host. A bright block of rows is a slow vertex or, if the rows are sorted by host, a slow host. A cell without a value is
-hatched, and in the column of a failed checkpoint the hatch is orange. Columns of unaligned checkpoints have an orange
+hatched, and in the column of a failed checkpoint the hatch is orange. Columns of unaligned checkpoints have a purple
 outline. The marks above the columns show the same.
 """
 
@@ -35,7 +35,7 @@ from dashboard.figures.base import (
     ticks_ms,
     whole,
 )
-from dashboard.palette import UNALIGNED, Theme
+from dashboard.palette import FAILED, UNALIGNED, Theme
 
 HEIGHT_PX = 400
 
@@ -73,8 +73,8 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
     figure = {
         "data": [
             _cells(matrix, columns, rows, max(known), theme, is_log=is_log),
-            _marks("failed", "x-thin", columns, failed),
-            _marks("unaligned", "square-open", columns, unaligned),
+            _marks("failed", "x-thin", FAILED, columns, failed),
+            _marks("unaligned", "square-open", UNALIGNED, columns, unaligned),
         ],
         "layout": layout(
             theme,
@@ -225,7 +225,7 @@ def _words(unit: MatrixUnit) -> Callable[[float | None], str]:
     return text.size if unit is MatrixUnit.BYTES else text.duration
 
 
-def _marks(name: str, symbol: str, columns: Sequence[str], chosen: Sequence[bool]) -> Trace:
+def _marks(name: str, symbol: str, color: str, columns: Sequence[str], chosen: Sequence[bool]) -> Trace:
     """Return the marks above the chosen columns."""
     x = [c for c, is_chosen in zip(columns, chosen, strict=True) if is_chosen]
     return {
@@ -235,7 +235,7 @@ def _marks(name: str, symbol: str, columns: Sequence[str], chosen: Sequence[bool
         "yaxis": "y2",
         "x": x,
         "y": [0] * len(x),
-        "marker": {"symbol": symbol, "size": 8, "color": UNALIGNED, "line": {"width": 1.5, "color": UNALIGNED}},
+        "marker": {"symbol": symbol, "size": 8, "color": color, "line": {"width": 1.5, "color": color}},
         "hovertemplate": f"checkpoint %{{x}}: {name}<extra></extra>",
     }
 

@@ -14,7 +14,7 @@ from backend.contracts.rollups import RollupHourOut
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, ticks_ms, whole_step
 from dashboard.figures.scaling import usual_largest
-from dashboard.palette import ALIGNED, IN_TRANSIT, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, CONTRAST, FAILED, IN_TRANSIT, Theme
 
 HEIGHT_PX = 300
 _TEXT_HEIGHT_PX = 72
@@ -22,7 +22,7 @@ _DURATION = "end_to_end_duration_ms"
 _HOUR = timedelta(hours=1)
 _HOURS_MIN = 2
 _ABOVE_RATIO = 1.15
-_LINES = (("p50", ALIGNED, "solid"), ("p95", IN_TRANSIT, "dash"), ("p99", UNALIGNED, "dot"))
+_LINES = (("p50", ALIGNED, "solid"), ("p95", IN_TRANSIT, "dash"), ("p99", CONTRAST, "dot"))
 _COLUMNS = (
     "hour (UTC)",
     "source",
@@ -139,7 +139,7 @@ def _failures(hours: Sequence[RollupHourOut], where: tzinfo) -> Trace:
         "width": 3_000_000,
         "hovertext": [_hover(h, where) for h in hours],
         "hovertemplate": "%{hovertext}<extra></extra>",
-        "marker": {"color": UNALIGNED, "opacity": 0.35, "pattern": {"shape": "x", "size": 6}},
+        "marker": {"color": FAILED, "opacity": 0.35, "pattern": {"shape": "x", "size": 6}},
     }
 
 

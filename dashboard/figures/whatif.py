@@ -10,7 +10,7 @@ from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import Measure, PredictionOut, WhatIfOut
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, size_ticks, ticks_ms
-from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
+from dashboard.palette import ACKED, ALIGNED, CONTRAST, Theme
 
 DURATIONS_HEIGHT_PX = 260
 PARETO_HEIGHT_PX = 340
@@ -51,7 +51,7 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
     """Draw the measured durations, and those that the model predicts for the job as it is and as changed."""
     measured = next((m.values for m in found.measured if m.measure is Measure.DURATION), [])
     rows = [
-        (_ROWS[0], [v for v in measured if v is not None], None, UNALIGNED),
+        (_ROWS[0], [v for v in measured if v is not None], None, CONTRAST),
         (_ROWS[1], found.current.durations_ms, _interval_of(found.current, Measure.DURATION), ALIGNED),
     ]
     if found.is_changed:
@@ -129,7 +129,7 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
     # A what-if under which fewer checkpoints expire is on the front although it takes longer and persists more. Then no
     # line of two axes separates the front from the others.
     is_line = all(one[1] >= other[1] for one, other in pairwise(front))
-    colors = {"now": UNALIGNED, "asked": ACKED, "proposed": "#CC79A7"}
+    colors = {"now": CONTRAST, "asked": ACKED, "proposed": "#CC79A7"}
     traces: list[Trace] = [
         {
             "type": "scatter", "mode": "lines", "name": "front", "hoverinfo": "skip",

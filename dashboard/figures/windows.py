@@ -9,7 +9,7 @@ from backend.contracts.comparing_windows import DistributionOut, WindowMeasureOu
 from backend.domain.rollup import Measure
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, ticks_ms
-from dashboard.palette import ALIGNED, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, CONTRAST, Theme
 
 HEIGHT_PX = 300
 WORDS: dict[Measure, str] = {
@@ -32,7 +32,7 @@ def distributions(found: WindowsComparisonOut, measure: Measure, *, theme: Theme
     if one is None:
         chart = empty(theme, f"No checkpoint in either window reported its {WORDS[measure]}.", height_px=HEIGHT_PX)
         return Chart(chart.figure, _table(found), chart.summary, HEIGHT_PX)
-    sides = (("before", one.before, ALIGNED, "dash"), ("after", one.after, UNALIGNED, "solid"))
+    sides = (("before", one.before, ALIGNED, "dash"), ("after", one.after, CONTRAST, "solid"))
     traces = [trace for side in sides for trace in _traces(*side, unit=one.unit)]
     figure = {
         "data": traces,

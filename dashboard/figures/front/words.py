@@ -8,7 +8,7 @@ from dashboard.figures.front.places import RADIUS
 from dashboard.figures.front.senders import held_by
 from dashboard.figures.front.times import Front, FrontVertex, SubtaskState, SubtaskTimes
 from dashboard.figures.front.vertices import DOT, block_of, shown_subtasks
-from dashboard.palette import UNALIGNED, Theme
+from dashboard.palette import FAILED, Theme
 
 NAME_MAX = 28
 
@@ -60,7 +60,7 @@ def vertex_labels(
         notes.append(
             note(
                 theme, "named by the verdict", place[0], place[1] - half, yanchor="top", yshift=-16 * len(below) - 2,
-                font={"size": 11, "color": theme.text}, bordercolor=UNALIGNED, borderpad=2, bgcolor=theme.surface,
+                font={"size": 11, "color": theme.text}, bordercolor=FAILED, borderpad=2, bgcolor=theme.surface,
             )
         )  # fmt: skip
     return notes

@@ -9,7 +9,7 @@ from backend.domain.checkpoint import CheckpointStatus
 from dashboard import text
 from dashboard.figures.base import note
 from dashboard.figures.gantt.rows import GanttRow
-from dashboard.palette import UNALIGNED, Theme
+from dashboard.palette import FAILED, Theme
 
 
 def limits(
@@ -21,9 +21,9 @@ def limits(
     ]
     if checkpoint.status is CheckpointStatus.FAILED:
         reason = checkpoint.failure_reason.value if checkpoint.failure_reason else "failed"
-        marks.append((checkpoint.end_to_end_duration_ms, reason, UNALIGNED))
+        marks.append((checkpoint.end_to_end_duration_ms, reason, FAILED))
     else:
-        marks.append((checkpoint.timeout_ms, "timeout", UNALIGNED))
+        marks.append((checkpoint.timeout_ms, "timeout", FAILED))
     for at_ms, word, color in marks:
         if at_ms is None or at_ms > end_ms * 1.02:
             continue
@@ -38,7 +38,7 @@ def limits(
         notes.append(
             note(
                 theme, f"{word} {text.duration(at_ms)}", at_ms, 1, yref="paper", yanchor="bottom", xanchor=anchor,
-                font={"size": 11, "color": theme.bad if color == UNALIGNED else color}, yshift=shift_px,
+                font={"size": 11, "color": theme.bad if color == FAILED else color}, yshift=shift_px,
             )
         )  # fmt: skip
     return shapes, notes
@@ -58,7 +58,7 @@ def vertex_bands(rows: Sequence[GanttRow], theme: Theme) -> list[dict[str, objec
 def clock_skews(rows: Sequence[GanttRow], theme: Theme) -> list[dict[str, object]]:
     return [
         note(
-            theme, "clock skew", 1, index, xref="paper", xanchor="right", bordercolor=UNALIGNED, borderpad=1,
+            theme, "clock skew", 1, index, xref="paper", xanchor="right", bordercolor=FAILED, borderpad=1,
             bgcolor=theme.surface, font={"size": 10, "color": theme.text},
         )
         for index, row in enumerate(rows)

@@ -13,7 +13,7 @@ from dashboard import text
 from dashboard.figures.base import Trace
 from dashboard.figures.pressure_history.cells import Cells, axis_ms
 from dashboard.figures.scaling import clipped_top
-from dashboard.palette import ALIGNED, IN_TRANSIT, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, FAILED, IN_TRANSIT, Theme
 
 # A checkpoint is drawn at least this part of the range wide, so that a short one is visible.
 _WIDTH_MIN_RATIO = 0.003
@@ -100,7 +100,7 @@ def checkpoint_bars(
     traces: list[Trace] = []
     looks = (
         ("completed", ALIGNED, [c for c in checkpoints if c.status is CheckpointStatus.COMPLETED]),
-        ("failed", UNALIGNED, [c for c in checkpoints if c.status is CheckpointStatus.FAILED]),
+        ("failed", FAILED, [c for c in checkpoints if c.status is CheckpointStatus.FAILED]),
         ("in progress", theme.unknown, [c for c in checkpoints if c.status is CheckpointStatus.IN_PROGRESS]),
     )
     for name, color, members in looks:

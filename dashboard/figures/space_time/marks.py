@@ -12,7 +12,7 @@ from backend.contracts.space_time import ArrowOut, LaneOut, SpaceTimeOut, Stretc
 from backend.domain.verdict import Basis, Phase
 from dashboard.figures.base import Trace
 from dashboard.figures.space_time import words
-from dashboard.palette import ACKED, IN_TRANSIT, PHASE_COLORS, UNALIGNED, Theme
+from dashboard.palette import ACKED, FAILED, IN_TRANSIT, PHASE_COLORS, UNALIGNED, Theme
 
 _MANY_ARROWS = 200
 _PATTERNS_MAX = 100
@@ -201,7 +201,7 @@ def points(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     for name, marks, symbol, color in (
         ("acknowledged", acks, "square", ACKED),
         ("switched", switches, "star-triangle-up", UNALIGNED),
-        ("given up", aborts, "x", UNALIGNED),
+        ("given up", aborts, "x", FAILED),
     ):
         if marks:
             yield {

@@ -11,7 +11,7 @@ from backend.domain.checkpoint import CheckpointStatus
 from dashboard import text
 from dashboard.figures.base import note
 from dashboard.figures.timeline.marks import shown_duration_ms
-from dashboard.palette import UNALIGNED, Theme
+from dashboard.palette import FAILED, Theme
 
 # At least this many failures in a row become a band.
 _IN_A_ROW_MIN = 6
@@ -43,7 +43,7 @@ def failure_bands(
         bands.append(
             {
                 "type": "rect", "x0": text.axis_instant(first, where), "x1": text.axis_instant(end, where),
-                "yref": "paper", "y0": 0, "y1": 1, "fillcolor": UNALIGNED, "opacity": 0.14, "line": {"width": 0},
+                "yref": "paper", "y0": 0, "y1": 1, "fillcolor": FAILED, "opacity": 0.14, "line": {"width": 0},
                 "layer": "below",
             }
         )  # fmt: skip
@@ -52,7 +52,7 @@ def failure_bands(
             "yref": "paper",
             "yanchor": "bottom",
             "bgcolor": theme.surface,
-            "bordercolor": UNALIGNED,
+            "bordercolor": FAILED,
             "borderpad": 2,
         }
         words = f"✕ {len(row)} failed"

@@ -13,7 +13,7 @@ from backend.contracts.changes import ChangePointOut
 from backend.contracts.history import UsualRangeOut
 from dashboard import text
 from dashboard.figures.base import note
-from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
+from dashboard.palette import ACKED, ALIGNED, FAILED, Theme
 
 _EVENT_WORDS = {
     "run-started": "run started",
@@ -108,7 +108,7 @@ def limit_lines(
     for value, word, dash in ((timeout_ms, "timeout", "dash"), (interval_ms, "interval", "dot")):
         if not value:
             continue
-        color = UNALIGNED if word == "timeout" else theme.muted
+        color = FAILED if word == "timeout" else theme.muted
         shapes.append(
             {
                 "type": "line",

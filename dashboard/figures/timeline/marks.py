@@ -11,7 +11,7 @@ from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.checkpoint_mode import AT_LEAST_ONCE, MODE_WORDS
 from dashboard import text
 from dashboard.figures.base import Trace
-from dashboard.palette import ALIGNED, AT_LEAST_ONCE_COLOR, CHANDY_LAMPORT, STATUS_WORDS, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, AT_LEAST_ONCE_COLOR, CHANDY_LAMPORT, FAILED, STATUS_WORDS, UNALIGNED, Theme
 from dashboard.span import epoch_ms
 
 _SMALL_PX = 6.5
@@ -56,7 +56,7 @@ _COLORS = {
     "unaligned, last barrier": UNALIGNED,
     "Chandy-Lamport": CHANDY_LAMPORT,
     "Chandy-Lamport, overtaking": CHANDY_LAMPORT,
-    # The colour of its swatch. Orange stands for unaligned and for failed checkpoints.
+    # The colour of its swatch. Orange stands for failed checkpoints.
     MODE_WORDS[AT_LEAST_ONCE]: AT_LEAST_ONCE_COLOR,
     _MICRO_BATCH: ALIGNED,
 }
@@ -84,7 +84,7 @@ def checkpoint_marks(
     most_ms: float | None = None,
     small: Collection[tuple[str, int]] = (),
 ) -> Trace:
-    color = UNALIGNED if shape == "failed" else _COLORS.get(mode, theme.unknown)
+    color = FAILED if shape == "failed" else _COLORS.get(mode, theme.unknown)
     is_open = shape in ("in progress", "end not seen")
     return {
         "type": "scatter",

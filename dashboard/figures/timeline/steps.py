@@ -8,7 +8,7 @@ from datetime import timedelta, tzinfo
 from backend.contracts.history import HistoryOut, HistoryPointOut
 from dashboard import text
 from dashboard.figures.base import Cell, Table, Trace
-from dashboard.palette import ALIGNED, IN_TRANSIT, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, FAILED, IN_TRANSIT, Theme
 from dashboard.span import epoch_ms
 
 _LINES = (
@@ -110,7 +110,7 @@ def _failures(points: Sequence[HistoryPointOut], step: timedelta, where: tzinfo)
         "customdata": [[None, None, epoch_ms(p.at), _ms(step)] for p in points],
         "hovertext": [_hover(p, step, where) for p in points],
         "hovertemplate": "%{hovertext}<extra></extra>",
-        "marker": {"color": UNALIGNED, "opacity": 0.35, "line": {"width": 0}},
+        "marker": {"color": FAILED, "opacity": 0.35, "line": {"width": 0}},
     }
 
 

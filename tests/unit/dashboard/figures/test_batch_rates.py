@@ -10,7 +10,7 @@ from backend.contracts.micro_batches import MicroBatchOut
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.figures.batch_rates import arrival_rates, batch_rates
-from dashboard.palette import LIGHT, UNALIGNED
+from dashboard.palette import FAILED, LIGHT
 from tests.support.figures import NOW
 
 
@@ -44,7 +44,7 @@ def test_batches_longer_than_the_interval_are_orange_and_the_interval_is_a_line(
 
     go.Figure(chart.figure)
     bars = chart.figure["data"][2]
-    assert [c == UNALIGNED for c in bars["marker"]["color"]] == [False, True, False]
+    assert [c == FAILED for c in bars["marker"]["color"]] == [False, True, False]
     assert chart.figure["layout"]["shapes"][0]["y0"] == 5_000
     assert "1 took longer than the trigger interval" in chart.summary
 

@@ -13,7 +13,7 @@ from dashboard import text
 from dashboard.figures.pressure_history import View, pressure_history
 from dashboard.figures.pressure_history.cells import axis_ms, cells_of
 from dashboard.figures.pressure_history.rows import FULL
-from dashboard.palette import DARK, IN_TRANSIT, LIGHT, UNALIGNED
+from dashboard.palette import DARK, FAILED, IN_TRANSIT, LIGHT
 from tests.support.figures import NOW
 from tests.support.made_up_checkpoints import header_of
 from tests.support.made_up_pressure import pressure_history_of
@@ -119,7 +119,7 @@ def test_checkpoints_are_bars_on_the_same_axis_and_a_failed_one_is_orange_with_a
     (crosses,) = traces(chart, mode="markers", name="failed")
     assert bars["x"] == crosses["x"] == [axis_ms(c.triggered_at, UTC_ZONE) for c in failed]
     assert bars["width"][0] >= failed[0].end_to_end_duration_ms
-    assert bars["marker"]["color"] == UNALIGNED
+    assert bars["marker"]["color"] == FAILED
     assert crosses["marker"]["symbol"] == "x"
     assert bars["customdata"][0] == [None, failed[0].run_id, failed[0].checkpoint_id]
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointStatus
 from dashboard.figures import timeline
-from dashboard.palette import LIGHT, UNALIGNED
+from dashboard.palette import FAILED, LIGHT
 from tests.support.api_examples import example
 from tests.support.fake_api import FakeApi
 from tests.support.figures import NOW, newest
@@ -180,7 +180,7 @@ def test_failures_in_a_row_merge_into_a_band_with_their_count_and_few_failures_d
     figure = _drawn(_rows(fake, failed={3, 4, *range(10, 22), 30}))
 
     (band,) = [s for s in figure["layout"]["shapes"] if s["type"] == "rect"]
-    assert band["fillcolor"] == UNALIGNED
+    assert band["fillcolor"] == FAILED
     assert "✕ 12 failed" in [a["text"] for a in figure["layout"]["annotations"]]
     failed = next(t for t in figure["data"] if t["name"].startswith("failed"))
     sizes = {c[1]: size for c, size in zip(failed["customdata"], failed["marker"]["size"], strict=True)}
@@ -191,8 +191,8 @@ def test_failures_in_a_row_merge_into_a_band_with_their_count_and_few_failures_d
 def test_failures_are_orange_whatever_their_mode(fake):
     colors = {t["name"].split(",")[0]: t["marker"]["color"] for t in _drawn(_rows(fake, failed={3}))["data"]}
 
-    assert colors["failed"] == UNALIGNED
-    assert colors["completed"] != UNALIGNED
+    assert colors["failed"] == FAILED
+    assert colors["completed"] != FAILED
 
 
 def test_an_outlier_does_not_flatten_the_other_durations_and_is_counted(fake):

@@ -31,7 +31,7 @@ def unaligned_preconditions(known: Situation) -> tuple[Precondition, ...]:
     return (
         Precondition("exactly-once checkpoints", None if mode is None else known.is_exactly_once),
         Precondition(f"one checkpoint at a time{extra}", is_one),
-        Precondition("no tool reads the checkpoints' files, and no change of the job graph is planned (R-UC-8)", None),
+        Precondition("no tool reads the checkpoints' files, and no change of the job graph is planned", None),
     )
 
 
@@ -91,7 +91,7 @@ def withdrawn_if(known: Situation, proposed: Setting) -> tuple[str, ...]:
     """Return the changes after which the advice is no longer valid."""
     found = [
         "back-pressure falls below 50 %, or checkpoints become healthy without the change",
-        "writing takes more than half of the duration: then the store is the bottleneck (R-UC-2)",
+        "writing takes more than half of the duration: then the store is the bottleneck",
         "the vertex behind the queues gets more capacity",
     ]
     if proposed.aligned_timeout_ms:

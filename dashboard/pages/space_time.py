@@ -30,7 +30,7 @@ from dashboard.palette import Tone
 _CUT_BADGES = {
     CutState.CONSISTENT: ("consistent cut", "check", Tone.GOOD),
     CutState.INCONSISTENT: ("inconsistent cut", "cross", Tone.BAD),
-    CutState.INCOMPLETE: ("no whole cut", "hourglass", Tone.QUIET),
+    CutState.INCOMPLETE: ("incomplete cut", "hourglass", Tone.QUIET),
     CutState.UNCHECKED: ("cut not checked", "question", Tone.QUIET),
 }
 _ERROR_WORDS = {

@@ -162,7 +162,7 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
         confidence_reason=f"{known.queues.reading_count if known.queues else 0} readings of the queues",
         preconditions=(
             Precondition("records are smaller than half of the reduced buffers", _are_records_known(known)),
-            Precondition("the inputs of each operator have similar rates (R-DB-2)", _has_single_inputs(known)),
+            Precondition("the inputs of each operator have similar rates", _has_single_inputs(known)),
         ),
         risks=(
             "throughput falls by a few per cent, and by more if buffers become smaller than a record",

@@ -132,9 +132,9 @@ def _way_of_rescaling(known: Situation) -> tuple[Precondition, ...]:
         first = ": lower the load first" if is_late else ""
         text = f"the job restarts from a savepoint, because of {error.code}; under this load it {took}{first}"
     elif known.mode is not Mode.ALIGNED:
-        text = f"the job restarts from its newest checkpoint: a savepoint is aligned and {took} (R-REC-2)"
+        text = f"the job restarts from its newest checkpoint: a savepoint is aligned and {took}"
     elif is_late:
-        text = f"unaligned checkpoints are enabled before, and the job restarts from one: a savepoint {took} (R-REC-2)"
+        text = f"unaligned checkpoints are enabled before, and the job restarts from one: a savepoint {took}"
     else:
         return ()
     return (Precondition(text, None),)

@@ -159,7 +159,7 @@ def _transaction(known: Situation, timeout_ms: int, longest: float) -> tuple[Pre
     if needed is None or config is None:
         return ()
     more = (tolerated or 0) * max(0, timeout_ms - (config.timeout_ms or 0))
-    text = f"transactional sinks wait more than {say.duration(needed + more)} and a restart for their commit (R-INT-4)"
+    text = f"transactional sinks wait more than {say.duration(needed + more)} and a restart for their commit"
     return (Precondition(text, None),)
 
 

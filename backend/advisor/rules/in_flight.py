@@ -200,7 +200,7 @@ def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | No
         method=method,
         preconditions=(
             Precondition("records are smaller than the reduced buffers", None),
-            Precondition("the inputs of each operator have similar rates (R-DB-2)", None),
+            Precondition("the inputs of each operator have similar rates", None),
         ),
         risks=(
             "throughput falls by a few per cent, and by more if buffers become smaller than a record",

@@ -310,7 +310,7 @@ def _after_failure(known: Situation, pace: _Pace, period_ms: float) -> tuple[tup
     now, then = (cost_of_failure(recovery, interval_ms=ms, rate_per_s=1.0) for ms in (pace.period_ms, period_ms))
     if now.replay_ms is None or then.replay_ms is None:
         return (), ("no prediction of what a failure replays: no checkpoint completes, so it grows without end",)
-    method = "on average a failure comes in the middle between two checkpoints, and loses the running one too (CM-8)"
+    method = "on average a failure comes in the middle between two checkpoints, and loses the running one too"
     failed = sum(r.is_failed for r in known.recorded)
     if failed:
         method += f"; {failed} of {len(known.recorded)} checkpoints failed, so the newest completed one is often older"
@@ -373,7 +373,7 @@ def transactions(known: Situation, period_ms: float, duration_ms: float) -> tupl
     needed = transaction_timeout_ms(known.evidence.config, period_ms, duration_ms)
     if needed is None:
         return (Precondition("sinks have no transaction timeout: no number of failures bounds their waiting", None),)
-    text = f"transactional sinks wait more than {say.duration(needed)} and a restart for their commit (R-INT-4)"
+    text = f"transactional sinks wait more than {say.duration(needed)} and a restart for their commit"
     return (Precondition(text, None),)
 
 
@@ -390,7 +390,7 @@ def risks_of_longer() -> tuple[str, ...]:
     """Return the risks of a longer interval."""
     return (
         "a restore replays more input, and transactional sinks commit later",
-        "if a source reports a backlog, the interval during a backlog is a setting of its own (R-INT-6)",
+        "if a source reports a backlog, the interval during a backlog is a setting of its own",
     )
 
 

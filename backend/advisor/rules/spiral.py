@@ -120,7 +120,7 @@ def conditions(
     if grown is None:
         return _on_time(known, duration, restore, interval_ms)
     text = (
-        f"in-flight data does not grow from restore to restore (R-REC-1); it grew {grown.words}: limit the in-flight"
+        f"in-flight data does not grow from restore to restore; it grew {grown.words}: limit the in-flight"
         f" data, {_CURE}"
     )
     return (Precondition(text, False), *_on_time(known, duration, restore, interval_ms))
@@ -137,7 +137,7 @@ def _on_time(
     needed = until_next_checkpoint_ms(duration, restore, every_ms)
     text = (
         f"the job runs for more than {ms_span(needed)} between two failures: a restart, the input to read again and a"
-        " whole checkpoint (R-REC-1)"
+        " whole checkpoint"
     )
     if between.value > needed.value:
         return (Precondition(text, True),)
@@ -156,7 +156,7 @@ def hopeless(known: Situation) -> str | None:
         return None
     return (
         f"the job fails every {say.duration(between.value)}, too often for a checkpoint even without in-flight data"
-        f" (R-REC-1): {_CURE}"
+        f": {_CURE}"
     )
 
 

@@ -28,7 +28,7 @@ from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME,
 
 _RULES: Final = {
     RestoreRules.FLINK: (CAPABILITIES, "Flink's documentation: Checkpoints vs. Savepoints"),
-    RestoreRules.RUNTIME: (OF_THIS_RUNTIME, "the reference runtime, rules GR-1, GR-2 and RS-11"),
+    RestoreRules.RUNTIME: (OF_THIS_RUNTIME, "the rules of the reference runtime for restoring another graph"),
 }
 _SAVEPOINTS: Final = {
     SavepointFormat.CANONICAL: SnapshotKind.CANONICAL_SAVEPOINT,

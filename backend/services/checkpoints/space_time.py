@@ -160,8 +160,8 @@ def _sentence(check: CutCheck, why: str) -> str:
             return f"The cut is not consistent: {'; '.join(parts)}."
         case CutState.INCOMPLETE:
             return (
-                f"The checkpoint did not complete, so there is no whole cut. {check.checked_count} of {channels} have"
-                " one; they show no error."
+                f"The checkpoint did not complete, so the cut has gaps. It could be checked on {check.checked_count} of"
+                f" {channels}, which show no error."
             )
         case CutState.UNCHECKED:
             if not check.channel_count:

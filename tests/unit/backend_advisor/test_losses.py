@@ -188,7 +188,7 @@ def test_healthy_checkpoints_become_unaligned_if_failures_make_their_travel_cost
     assert lost.predicted.value < lost.before
     assert lost.predicted.low <= lost.predicted.value <= lost.predicted.high
     assert {"exceptions", "syncDuration"} <= {r.metric for r in found.evidence}
-    assert any("(R-INT-4)" in p.text for p in found.preconditions)
+    assert any("transactional sinks wait" in p.text for p in found.preconditions)
     assert found.withdrawn_if[0].startswith("the time between failures changes")
 
 

@@ -49,7 +49,7 @@ def test_r_int_3_raises_the_interval_if_checkpoints_run_for_more_than_half_of_th
         assert after.before == pytest.approx(took_ms / 5_000, abs=0.01)
         assert after.predicted.value == pytest.approx(took_ms / 10_000)
         assert isinstance(pause_of(advice), NoAdvice)
-        assert any("R-INT-4" in p.text for p in found.preconditions)
+        assert any("transactional sinks wait" in p.text for p in found.preconditions)
         assert any("R-INT-6" in risk for risk in found.risks)
 
 

@@ -26,7 +26,7 @@ def out(check, **more):
     ("check", "sentence"),
     [
         (CutCheck(CutState.CONSISTENT, 1, 1), "none is lost or repeated: checked on 1 channel."),
-        (CutCheck(CutState.INCOMPLETE, 8, 3), "3 of 8 channels have one; they show no error."),
+        (CutCheck(CutState.INCOMPLETE, 8, 3), "checked on 3 of 8 channels, which show no error."),
         (CutCheck(CutState.UNCHECKED, 8, 0), "the trace does not contain the positions"),
         (None, "The cut cannot be checked: the engine does not report channels."),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 from backend.advisor.twin.outages import RESTART_MS
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.engines import FLINK
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import DebtOrigin
 from backend.services.jobs.replay_debt import debt_fields
@@ -27,7 +28,7 @@ def head(*, read_ago_s: float = 0.0, age_s: float = 2100.0, state: JobState = Jo
         triggered_at=NOW + AHEAD - timedelta(seconds=age_s),
     )
     record = SimpleNamespace(
-        run=SimpleNamespace(started_at=NOW - timedelta(days=1), counts=None, state=state),
+        run=SimpleNamespace(started_at=NOW - timedelta(days=1), counts=None, state=state, engine=FLINK),
         engine_now=lambda now: now + AHEAD,
         read_at_engine=NOW + AHEAD - timedelta(seconds=read_ago_s),
     )

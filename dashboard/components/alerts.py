@@ -23,16 +23,17 @@ _STATES = {
 _SEVERITIES = {"critical": ("warning", Tone.BAD), "warning": ("warning", Tone.WARN), "none": ("heart", Tone.QUIET)}
 
 
-def state(value: str) -> html.Span:
-    """Return a badge with the state of an alert."""
+def state(value: str, *, is_quiet: bool = False) -> html.Span:
+    """Return a badge with the state of an alert. It ``is_quiet`` if somebody has silenced or acknowledged the alert."""
     word, icon, tone = _STATES[value]
-    return status.badge(word, icon, tone, hint="state of the alert")
+    return status.badge(word, icon, Tone.QUIET if is_quiet else tone, hint="state of the alert")
 
 
-def severity(value: str) -> html.Span:
+def severity(value: str, *, is_quiet: bool = False) -> html.Span:
     """Return a badge with the severity of an alert."""
     icon, tone = _SEVERITIES[value]
-    return status.badge("always fires" if value == "none" else value, icon, tone, hint="severity")
+    word = "always fires" if value == "none" else value
+    return status.badge(word, icon, Tone.QUIET if is_quiet else tone, hint="severity")
 
 
 def marks(alert: AlertOut) -> list[Component]:
@@ -58,7 +59,7 @@ def line(alert: AlertOut, where: tzinfo) -> Component:
     """Return one alert as a line of a list."""
     return html.Li(
         [
-            state(alert.state),
+            state(alert.state, is_quiet=bool(alert.silenced_by)),
             dcc.Link(alert.summary, href=routes.alert(alert.id)),
             html.Span(alert.rule, className="chip"),
             *marks(alert),
@@ -79,11 +80,14 @@ def strip(opened: Sequence[AlertOut] | None, where: tzinfo) -> html.Section:
             html.P("No alert is open." if opened is not None else "The alerts could not be read.", className="hint")
         ]
     else:
-        first, *others = sorted(opened, key=lambda a: (a.state != "firing", a.severity != "critical"))
+        # A silenced alert does not stand before one that nobody has silenced.
+        first, *others = sorted(
+            opened, key=lambda a: (bool(a.silenced_by), a.state != "firing", a.severity != "critical")
+        )
         line_parts = [html.Ul(line(first, where), className="alert-lines")]
         if others:
             more = html.Ul([line(a, where) for a in others], className="alert-lines card")
-            line_parts.append(html.Details([html.Summary(f"{len(others)} more"), more], className="more-alerts"))
+            line_parts.append(html.Details([html.Summary(f"{len(others)} more open"), more], className="more-alerts"))
     return html.Section(
         [html.H2("Alerts"), *line_parts], className="card alert-strip", **attrs({"aria-label": "Alerts"})
     )

@@ -68,6 +68,20 @@ def who(incident: IncidentOut) -> str:
     return ", ".join(f"{word}{value}" for word, value in known if value)
 
 
+def is_quiet(incident: IncidentOut) -> bool:
+    """Return whether an incident calls for nobody: somebody acknowledged or took it, or silences hide all of it."""
+    is_silenced = incident.open_count > 0 and incident.silenced_count == incident.open_count
+    return is_silenced or incident.acknowledged_by is not None or incident.claimed_by is not None
+
+
+def counts(incident: IncidentOut) -> str:
+    """Return how many alerts of an incident are open, and how many episodes it has had: ``2 open, 6 alerts so far``."""
+    so_far = text.counted(incident.alert_count, "alert")
+    if incident.ended_at is not None:
+        return so_far
+    return f"{incident.open_count} open" + ("" if incident.open_count == incident.alert_count else f", {so_far} so far")
+
+
 def marks(incident: IncidentOut) -> list[Component]:
     """Return the badges of what people did with the incident."""
     found: list[Component] = []
@@ -114,12 +128,12 @@ def card(incident: IncidentOut, where: tzinfo) -> html.Article:
     """Build the card of one incident in a list."""
     named = ", ".join(incident.rules[:_RULES_NAMED])
     more = len(incident.rules) - _RULES_NAMED
-    rules = f"{named} and {more} more" if more > 0 else named
+    rules = f"{named} and {text.counted(more, 'more rule')}" if more > 0 else named
     place = who(incident)
     is_past = incident.freshness is not None and incident.freshness.is_stale
     edge = (
         "quiet"
-        if is_past or incident.ended_at is not None
+        if is_past or incident.ended_at is not None or is_quiet(incident)
         else {"critical": "bad", "warning": "warn"}[incident.severity]
     )
     sent = [notified(m, where) for m in incident.notified] or [
@@ -129,8 +143,8 @@ def card(incident: IncidentOut, where: tzinfo) -> html.Article:
         [
             html.Div(
                 [
-                    words.state(incident.state),
-                    words.severity(incident.severity),
+                    words.state(incident.state, is_quiet=is_quiet(incident) and incident.ended_at is None),
+                    words.severity(incident.severity, is_quiet=is_quiet(incident)),
                     dcc.Link(incident.headline, href=routes.incident(incident.id), className="strong-link"),
                 ],
                 className="chips",
@@ -142,7 +156,7 @@ def card(incident: IncidentOut, where: tzinfo) -> html.Article:
                 [
                     html.Span(times(incident, where)),
                     _past(incident) if is_past else None,
-                    html.Span(f"{text.counted(incident.alert_count, 'alert')}: {rules}"),
+                    html.Span(f"{counts(incident)}: {rules}"),
                 ],
                 className="incident-facts hint",
             ),

@@ -143,7 +143,10 @@ def alert_count(value: StatusOut) -> Component | None:
         return None
     tone = Tone.BAD if value.alerts_severity == "critical" else Tone.WARN
     return status.badge(
-        str(value.alerts_firing_count), "bolt", tone, hint=f"firing alerts: {value.alerts_firing_count}"
+        str(value.alerts_firing_count),
+        "bolt",
+        tone,
+        hint=f"firing alerts of all jobs, with silenced ones: {value.alerts_firing_count}",
     )
 
 

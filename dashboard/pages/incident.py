@@ -172,14 +172,16 @@ def _register_action(
     app: Dash, client: ApiClient, name: str, action: Callable[..., Coroutine[Any, Any, Changes]]
 ) -> None:
     is_first = name == "acknowledge"
-    state = {"route": State("incident-route", "data"), "author": State("incident-author", "value")}
+    state = {
+        "route": State("incident-route", "data"),
+        "author": State("incident-author", "value"),
+        "said": State("incident-comment", "value"),
+    }
     output = {
         "answer": Output("incident-answer", "children", allow_duplicate=not is_first),
         "changed": Output("incident-changed", "data", allow_duplicate=not is_first),
+        "said": Output("incident-comment", "value", allow_duplicate=not is_first),
     }
-    if name == "say":
-        state["said"] = State("incident-comment", "value")
-        output["said"] = Output("incident-comment", "value")
     if name == "claim":
         state["claimant"] = State("incident-claimant", "data")
     connect(
@@ -195,32 +197,70 @@ def _register_action(
 # --- actions ------------------------------------------------------------------------------------------------------
 
 
-async def acknowledge(client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None) -> Changes:
-    """Record that the viewer has seen the incident."""
-    return await _done(
-        clicks,
-        author,
+async def acknowledge(
+    client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None, said: str | None
+) -> Changes:
+    """Record that the viewer has seen the incident, and add the typed comment."""
+    return await _with_comment(
+        *(client, clicks, route, author, said),
         lambda name: client.acknowledge_incident(route["incident"], name),
         "The incident is acknowledged.",
     )
 
 
 async def claim(
-    client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None, claimant: str | None
+    client: ApiClient,
+    *,
+    clicks: int | None,
+    route: dict[str, str],
+    author: str | None,
+    said: str | None,
+    claimant: str | None,
 ) -> Changes:
-    """Record that the viewer works on the incident. It is taken over only from the person whom the button names."""
+    """Record that the viewer works on the incident, and add the typed comment.
+
+    The incident is taken over only from the person whom the button names.
+    """
 
     async def take(name: str) -> object:
         return await client.claim_incident(route["incident"], name, claimed_by=claimant)
 
-    return await _done(clicks, author, take, "You have taken the incident.")
+    return await _with_comment(client, clicks, route, author, said, take, "You have taken the incident.")
 
 
-async def release(client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None) -> Changes:
-    """Record that nobody works on the incident any longer."""
-    return await _done(
-        clicks, author, lambda name: client.release_incident(route["incident"], name), "The incident is released."
+async def release(
+    client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None, said: str | None
+) -> Changes:
+    """Record that nobody works on the incident any longer, and add the typed comment."""
+    return await _with_comment(
+        *(client, clicks, route, author, said),
+        lambda name: client.release_incident(route["incident"], name),
+        "The incident is released.",
     )
+
+
+async def _with_comment(
+    client: ApiClient,
+    clicks: int | None,
+    route: dict[str, str],
+    author: str | None,
+    said: str | None,
+    act: Callable[[str], Coroutine[Any, Any, object]],
+    words_: str,
+) -> Changes:
+    """Do the action, and then add the comment that was typed beside it. If only this fails, the text stays typed."""
+    done = await _done(clicks, author, act, words_)
+    typed = (said or "").strip()
+    if "changed" not in done or not typed:
+        return done
+    added = await _done(
+        *(clicks, author),
+        lambda name: client.comment_incident(route["incident"], name, typed),
+        f"{words_} The comment was added.",
+    )
+    if "changed" in added:
+        return added | {"said": ""}
+    return done | {"answer": [done["answer"], html.P("The comment was not added:"), added["answer"]]}
 
 
 async def say(
@@ -357,8 +397,8 @@ def _head(found: IncidentDetailOut) -> list[Component]:
     title = html.Div(
         [
             html.H1(found.headline),
-            words.state(found.state),
-            words.severity(found.severity),
+            words.state(found.state, is_quiet=incidents.is_quiet(found) and found.ended_at is None),
+            words.severity(found.severity, is_quiet=incidents.is_quiet(found)),
             *incidents.marks(found.model_copy(update={"comment_count": 0})),
         ],
         className="title-row",
@@ -414,7 +454,7 @@ def _words(found: IncidentDetailOut, where: tzinfo, out: Component | None) -> Co
     alerts = [
         html.Li(
             [
-                words.state(a.state),
+                words.state(a.state, is_quiet=bool(a.silenced_by)),
                 dcc.Link(a.summary, href=routes.alert(a.id)),
                 html.Span(a.rule, className="chip"),
                 *words.marks(a),
@@ -425,11 +465,8 @@ def _words(found: IncidentDetailOut, where: tzinfo, out: Component | None) -> Co
         for a in _newest_of_each_rule(found.alerts)
     ]
     left_off = found.alert_count - len(alerts)
-    more = (
-        html.P(f"and {text.counted(left_off, 'earlier episode')} of these rules", className="hint")
-        if left_off
-        else None
-    )
+    earlier = f"and {text.counted(left_off, 'earlier episode')} of these rules" if left_off else None
+    more = html.P(f"{incidents.counts(found)}{f': these {earlier}' if earlier else ''}", className="hint")
     return cards.card(
         "What is wrong",
         [

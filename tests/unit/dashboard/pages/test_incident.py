@@ -12,6 +12,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.alerts import LinkedCheckpointOut
 from backend.domain.errors import ApiRefusedError
 from dashboard.client import ApiClient
+from dashboard.components import incidents
 from dashboard.figures.incident import Signal
 from dashboard.pages import incident
 from tests.support.api_examples import example
@@ -34,10 +35,16 @@ class _Client:
 
     async def comment_incident(self, *values: Any) -> None:
         self.calls.append(values)
+        if values[-1] == "too much":
+            raise ApiRefusedError("an incident has at most 1000 comments")
+
+    async def acknowledge_incident(self, *values: Any) -> None:
+        self.calls.append(values)
 
 
 async def _claim(client, **values):
-    return await incident.claim(cast(ApiClient, client), **{"clicks": 1, "route": _ROUTE, "author": "ann", **values})
+    given = {"clicks": 1, "route": _ROUTE, "author": "ann", "said": None, **values}
+    return await incident.claim(cast(ApiClient, client), **given)
 
 
 async def test_an_incident_is_taken_over_only_if_the_button_names_who_has_it():
@@ -65,6 +72,44 @@ async def test_an_action_needs_a_name_and_a_comment_needs_a_text():
     assert (said["said"], client.calls) == ("", [("i1", "ann", "disk full")])
     with pytest.raises(PreventUpdate):
         await _claim(client, claimant=None, clicks=None)
+
+
+async def test_an_acknowledgement_adds_the_comment_that_was_typed_beside_it():
+    client = _Client()
+    values = {"clicks": 1, "route": _ROUTE, "author": "ann"}
+
+    done = await incident.acknowledge(cast(ApiClient, client), **values, said=" disk full, I replace it ")
+    bare = await incident.acknowledge(cast(ApiClient, client), **values, said=" ")
+    lost = await incident.acknowledge(cast(ApiClient, client), **values, said="too much")
+    refused = await _claim(client, claimant=None, said="mine")
+
+    assert client.calls[:3] == [("i1", "ann"), ("i1", "ann", "disk full, I replace it"), ("i1", "ann")]
+    assert (done["said"], done["changed"]) == ("", 1)
+    assert "said" not in bare
+    # The text stays in the field if it could not be added.
+    assert ("said" in lost, lost["changed"]) == (False, 1)
+    assert "The incident is acknowledged" in texts(lost["answer"])
+    assert "at most 1000 comments" in texts(lost["answer"])
+    assert "said" not in refused
+    assert client.calls[-1] == ("i1", "ann", None)
+
+
+def test_an_incident_that_somebody_has_seen_or_silenced_does_not_call_for_anybody():
+    found = example("incident_detail").model_copy(
+        update={
+            "ended_at": None, "open_count": 2, "alert_count": 6, "silenced_count": 0, "acknowledged_by": None,
+            "claimed_by": None, "freshness": None,
+        }
+    )  # fmt: skip
+
+    def edge(**changes):
+        return re.search(r"edge-(\w+)", incidents.card(found.model_copy(update=changes), UTC).className)[1]
+
+    assert edge() in ("warn", "bad")
+    assert edge(silenced_count=1) in ("warn", "bad")
+    assert [edge(silenced_count=2), edge(acknowledged_by="ann"), edge(claimed_by="ben")] == ["quiet"] * 3
+    assert "2 open, 6 alerts so far: " in texts(incidents.card(found, UTC))
+    assert incidents.counts(found.model_copy(update={"alert_count": 2})) == "2 open"
 
 
 def test_the_checkpoints_of_the_newest_run_come_first():

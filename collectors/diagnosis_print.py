@@ -331,6 +331,7 @@ def _culprit(verdict: Verdict) -> str:
     # The sentence has the name without its middle. Here, where all facts stand, is the whole of it.
     name = " ".join((verdict.vertex or "").replace("<br/>", " ").split())
     who = f"{name}, {_ranges(verdict.subtasks)}" if verdict.subtasks else name
+    who += f" ({verdict.last.subtask} last)" if verdict.last is not None else ""
     return f"{who} on {say.listed(verdict.hosts)}" if verdict.hosts else who
 
 

@@ -456,7 +456,7 @@ def _active(
             parts.append(f"{sentence[:1].upper()}{sentence[1:]}.")
     annotations["description"] = " ".join(parts)
     annotations["vertex"] = place.vertex or "not known"
-    annotations["subtasks"] = ", ".join(map(str, place.subtasks)) or "not known"
+    annotations["subtasks"] = _subtasks(place)
     annotations["hosts"] = ", ".join(place.hosts) or "not known"
     annotations["phase"] = place.phase.value if place.phase is not None else "not known"
     if place.cause is not None:
@@ -495,6 +495,12 @@ def _where(place: Place) -> str:
     phase = "" if place.phase is None else f"the {say.PHASE_WORDS[place.phase]} "
     sentence = f" {place.sentence}" if place.sentence else ""
     return f"Look at {phase}{who}{on}.{sentence}"
+
+
+def _subtasks(place: Place) -> str:
+    """Name the subtasks. If checkpoints wait for one of them again and again, it is first: ``3 (last of 0, 1, 3)``."""
+    named = ", ".join(map(str, place.subtasks)) or "not known"
+    return named if place.last_subtask is None else f"{place.last_subtask} (last of {named})"
 
 
 def _merged(verdict: Place, waiting: Place) -> Place:

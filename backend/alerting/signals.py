@@ -38,6 +38,8 @@ class Place:
     phase: Phase | None = None
     sentence: str | None = None
     cause: VerdictKind | None = None
+    last_subtask: int | None = None
+    """If ``subtasks`` are all of the vertex: the one that checkpoints wait for again and again."""
 
 
 @dataclass(frozen=True, slots=True)

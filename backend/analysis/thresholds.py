@@ -322,3 +322,9 @@ The others may have been due while the coordinator restarted.
 
 UNCOUNTED_TIMES: Final = 2.0
 """Without such counts, none must have begun for this many times as long, because Flink before 1.14 counts none."""
+
+LAST_MIN_COUNT: Final = 3
+"""In so many checkpoints at least it must be known which subtask of a vertex the barrier reaches last."""
+
+LAST_MIN_RATIO: Final = 0.8
+"""A subtask is named as the last one if it is last in at least this share of these checkpoints."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan
 
 import numpy as np
@@ -11,6 +12,7 @@ from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of, indices_of, mean_of
 from backend.analysis.case import Case
 from backend.analysis.hosts import SlowHost
+from backend.analysis.lasts import last_of
 from backend.analysis.pressure import Suspect, VertexLoad, suspect_of
 from backend.analysis.statistics import median
 from backend.analysis.thresholds import (
@@ -89,7 +91,7 @@ def by_pressure(case: Case) -> Verdict | None:
     is_undecided = suspect.kind is VerdictKind.UNDECIDED
     is_whole = suspect.kind is VerdictKind.CAPACITY
     named = tuple(range(case.subtask_count(suspect.vertex_id))) if is_whole else suspect.full
-    return draft(
+    verdict = draft(
         case,
         suspect.kind,
         reason(case, suspect),
@@ -116,6 +118,7 @@ def by_pressure(case: Case) -> Verdict | None:
         if is_undecided or suspect.is_contradicted
         else (),
     )
+    return replace(verdict, last=last_of(case, suspect.vertex_id)) if is_whole else verdict
 
 
 def explained_ms(case: Case, vertex_id: VertexId) -> float | None:
@@ -319,7 +322,11 @@ def reason(case: Case, suspect: Suspect) -> str:
         if total == 1:
             return f"{vertex} is at capacity: its only subtask is busy {busy} of the time{when}"
         rest = "" if suspect.siblings_busy is None else f" and the others {others}"
-        return f"{vertex} is at capacity: {who} {verb} busy {busy}{rest} of the time{when}"
+        last, often, one = last_of(case, suspect.vertex_id), "", ""
+        if last is not None:
+            one = f", and its subtask {last.subtask} gets the barrier last"
+            often = f"; last in {last.last_count} of {say.checkpoints(last.checkpoint_count)}"
+        return f"{vertex} is at capacity{one}: {who} {verb} busy {busy}{rest} of the time{when}{often}"
     if suspect.kind is VerdictKind.SKEW:
         gets = "gets" if len(suspect.full) == 1 else "get"
         if share is None or share == float("inf"):

@@ -72,7 +72,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import Field
 
 from backend.contracts.bounds import CheckpointBoundsOut, DurationBoundsOut, EvidenceBoundOut
-from backend.contracts.causes import CriticalPathOut, IntermittenceOut, OutlierOut, SecondCauseOut
+from backend.contracts.causes import CriticalPathOut, IntermittenceOut, NamesLast, OutlierOut, SecondCauseOut
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
 from backend.contracts.links import LinkTemplate, LinkTemplates
@@ -239,7 +239,7 @@ class EvidenceOut(EvidenceBoundOut):
     unit: str | None = None
 
 
-class VerdictOut(Model):
+class VerdictOut(NamesLast):
     """What delays a checkpoint: the vertex, its subtasks, the phase and the cause."""
 
     kind: VerdictKind

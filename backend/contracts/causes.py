@@ -28,6 +28,21 @@ class SecondCauseOut(Model):
     share_ratio: float | None
 
 
+class LastSubtaskOut(Model):
+    """The subtask of the named vertex that the barrier reaches last, and in how many of the judged checkpoints."""
+
+    subtask: int
+    last_count: int
+    checkpoint_count: int
+
+
+class NamesLast(Model):
+    """A verdict that may name one subtask beside those that are the cause."""
+
+    last: LastSubtaskOut | None = None
+    """If the whole vertex is the cause: the subtask that checkpoints wait for again and again; otherwise null."""
+
+
 class IntermittenceOut(Model):
     """How often a cause strikes: in ``struck_count`` of the newest ``checkpoint_count`` checkpoints.
 

@@ -112,6 +112,15 @@ class SecondCause:
 
 
 @dataclass(frozen=True, slots=True)
+class LastSubtask:
+    """The subtask of the named vertex that the barrier reaches last: in ``last_count`` of ``checkpoint_count``."""
+
+    subtask: int
+    last_count: int
+    checkpoint_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Intermittence:
     """How often a cause strikes: in ``struck_count`` of the newest ``checkpoint_count`` checkpoints.
 
@@ -174,6 +183,8 @@ class Verdict:
     second: SecondCause | None = None
     intermittence: Intermittence | None = None
     outlier: Outlier | None = None
+    last: LastSubtask | None = None
+    """If the whole vertex is the cause: the one of its subtasks that checkpoints wait for, again and again."""
 
 
 @dataclass(frozen=True, slots=True)

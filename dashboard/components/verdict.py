@@ -39,6 +39,11 @@ def verdict_card(
     if verdict.subtasks:
         word = "subtask" if len(verdict.subtasks) == 1 else "subtasks"
         chips.append(html.Span([f"{word} ", html.B(text.subtasks(verdict.subtasks))], className="chip"))
+    if verdict.last is not None:
+        hint = (
+            f"the barrier reached it last in {verdict.last.last_count} of {verdict.last.checkpoint_count} checkpoints"
+        )
+        chips.append(html.Span(["last ", html.B(str(verdict.last.subtask))], className="chip", title=hint))
     if verdict.hosts:
         chips.append(html.Span(["host ", html.B(", ".join(verdict.hosts[:3]))], className="chip chip-name"))
     if verdict.phase is not None:

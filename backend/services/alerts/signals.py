@@ -362,7 +362,8 @@ class SignalReader:
                 pending = _pending_place(case, known.pending)
                 return replace(pending, phase=verdict.phase, sentence=_sentence(verdict))
         cause = None if verdict.kind in (VerdictKind.NONE, VerdictKind.UNDECIDED) else verdict.kind
-        return Place(verdict.vertex, verdict.subtasks, verdict.hosts, verdict.phase, _sentence(verdict), cause)
+        last = None if verdict.last is None else verdict.last.subtask
+        return Place(verdict.vertex, verdict.subtasks, verdict.hosts, verdict.phase, _sentence(verdict), cause, last)
 
     def _open(
         self,

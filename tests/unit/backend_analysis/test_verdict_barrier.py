@@ -8,7 +8,7 @@ import pytest
 
 from backend.analysis.verdict import diagnose
 from backend.domain.topology import Placement
-from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
+from backend.domain.verdict import Confidence, Health, LastSubtask, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
     LAST,
     MIDDLE,
@@ -17,6 +17,7 @@ from tests.support.handwritten_jobs import (
     chain,
     completed,
     detail,
+    failed,
     held_back,
     job,
     reading,
@@ -46,8 +47,29 @@ def test_a_vertex_with_all_subtasks_full_below_a_back_pressured_one_lacks_capaci
     assert found.verdict.phase is Phase.START_DELAY
     assert found.verdict.confidence is Confidence.HIGH
     assert found.verdict.sentence == (
-        "Checkpoints take 5.0 s because last is at capacity: all 4 subtasks are busy 98 % of the time."
+        "Checkpoints take 5.0 s because last is at capacity, and its subtask 0 gets the barrier last: all 4 subtasks"
+        " are busy 98 % of the time; last in 8 of 8 checkpoints."
     )
+
+
+def test_the_headline_names_the_vertex_that_lacks_capacity_and_the_subtask_that_checkpoints_wait_for():
+    """A verdict named subtasks 0, 1, 2 and 3, while each checkpoint waited for subtask 3."""
+    delays = {SOURCE: [5] * 4, MIDDLE: [9] * 4, LAST: [3_000, 3_100, 3_200, 5_000]}
+    other = {**delays, LAST: [5_000, 3_100, 3_200, 3_000]}
+    pending = failed(5, *(detail(v, first=d if v != LAST else [3_000, 3_100, 3_200, None]) for v, d in delays.items()))
+    often = [held_back(n, delays) for n in range(1, 5)]
+
+    def found(run, **more):
+        return diagnose(job(run, FULL_LAST, **more)).verdict
+
+    verdict = found([*often, pending])
+    assert verdict.headline == "last is at capacity, and its subtask 3 gets the barrier last"
+    assert verdict.last == LastSubtask(3, 5, 5)
+    assert verdict.subtasks == (0, 1, 2, 3)
+    # It is not named if it is often another one, if too few checkpoints show it, or if two are equally late.
+    assert found([*often, *(held_back(n, other) for n in (5, 6))]).last is None
+    assert found(often[:2]).last is None
+    assert found([held_back(n, {**delays, LAST: [5_000] * 4}) for n in range(1, 5)]).last is None
 
 
 def test_a_lack_of_capacity_that_unaligned_checkpoints_hide_is_named():

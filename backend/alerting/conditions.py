@@ -491,6 +491,8 @@ def _where(place: Place) -> str:
     # The annotation ``vertex`` has the whole name.
     name = say.vertex(place.vertex)
     who = f"{name} {say.subtasks(place.subtasks)}" if place.subtasks else name
+    if place.last_subtask is not None:
+        who = f"{name} subtask {place.last_subtask} first, the last of its {len(place.subtasks)}"
     on = f" on {say.listed(place.hosts)}" if place.hosts else ""
     phase = "" if place.phase is None else f"the {say.PHASE_WORDS[place.phase]} "
     sentence = f" {place.sentence}" if place.sentence else ""

@@ -291,9 +291,8 @@ class SparkPointOut(Model):
 class JobOut(DurationBoundsOut, WithReplayDebt, Dated):
     """A job, as one row of the fleet board.
 
-    After a start of the service, it takes some seconds until every job is analysed. Until then, ``health`` and the
-    other values that follow from the analysis are null. The statistics of the last 24 hours are null until they are
-    read.
+    Until a job is analysed, which takes some seconds after a start of the service, ``health`` and all that follows from
+    the analysis are null. The statistics of the last 24 hours are null until they are read.
     """
 
     id: str

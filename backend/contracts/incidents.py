@@ -130,7 +130,9 @@ class IncidentDetailOut(IncidentOut):
     """One incident with its alerts, messages, notes, and the changes of the job around its beginning."""
 
     description: str
-    """What is wrong, who causes it and why, from its most important alert."""
+    """What is wrong, who causes it and why, and what a failure would replay, from its most important alert."""
+    action: str | None = None
+    """What to do first: the headline of the job's first open recommendation; null if there is none."""
     alerts: list[IncidentAlertOut]
     """The newest 100 alerts, newest first."""
     deliveries: list[IncidentDeliveryOut]

@@ -451,6 +451,8 @@ def _words(found: IncidentDetailOut, where: tzinfo, out: Component | None) -> Co
         *([cards.fact("Lasted", lasted, basis=None)] if lasted is not None else []),
     ]
     lines = [html.P(found.description.rpartition(" http")[0] or found.description)]
+    if found.action is not None and found.job_id is not None:
+        lines.append(html.P([html.B("Do first: "), dcc.Link(found.action, href=routes.advice(found.job_id))]))
     alerts = [
         html.Li(
             [

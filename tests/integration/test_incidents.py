@@ -273,6 +273,26 @@ async def test_a_roll_back_of_advice_is_listed_as_a_roll_back(client, engine, cl
     ]
 
 
+async def test_an_incident_says_what_to_do_first(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    await Alerting(engine, clock).round()
+    (opened,) = (await _ask(client, "GET", "/incidents"))["items"]
+    assert (await _ask(client, "GET", f"/incidents/{opened['id']}"))["action"] is None
+    first, *_, second = Topic
+    async with writing(engine) as connection:
+        await lock_job(connection, opened["job_id"])
+        for topic, words in ((second, "later"), (first, "Enable unaligned checkpoints")):
+            card = CardRecord(
+                id=f"c-{topic}", job_id=opened["job_id"], run_id="r", topic=topic, kind="k", state=AdviceState.NEW,
+                state_reason="given", created_at=clock.at, changed_at=clock.at, last_given_at=clock.at, applied_at=None,
+                document={"headline": words}, measured=None,
+            )  # fmt: skip
+            await add_card(connection, card)
+
+    assert (await _ask(client, "GET", f"/incidents/{opened['id']}"))["action"] == "Enable unaligned checkpoints"
+
+
 async def test_what_a_change_did_is_listed_even_if_it_ended_the_incident(client, engine, clock, polled):
     await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
     await polled(orders=[failed(1)])

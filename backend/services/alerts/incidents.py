@@ -13,7 +13,7 @@ from backend.alerting.payloads import Links
 from backend.contracts import api
 from backend.contracts import incidents as wire
 from backend.contracts.freshness import FreshnessOut
-from backend.domain.advice import AdviceState, AdviceStep
+from backend.domain.advice import AdviceState, AdviceStep, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.services.alerts.episodes import ATTEMPTS_MAX, alert_fields, alert_values, delivery_fields
@@ -99,11 +99,13 @@ class IncidentService:
             attempts = await attempts_of(connection, [d.id for d in sent], limit=ATTEMPTS_MAX)
             notes = await stored.notes_of(connection, incident_id, limit=_NOTES_MAX)
             changes = await _changes(connection, record, now)
+            action = await _action(connection, record)
         rules: dict[str, str] = {a.id: a.identity.rule for a in alerts}
         texts: Mapping[str, str] = {} if lead is None else lead.reading.annotations
         return wire.IncidentDetailOut.of(
             shown,
             description=texts.get("description", shown.headline),
+            action=action,
             alerts=[
                 wire.IncidentAlertOut.of(
                     *alert_values(a),
@@ -269,6 +271,17 @@ async def _lead(connection: AsyncConnection, record: IncidentRecord, alerts: Seq
     if found is None and record.lead_alert_id is not None:
         found = (await get_alerts(connection, [record.lead_alert_id])).get(record.lead_alert_id)
     return found
+
+
+async def _action(connection: AsyncConnection, record: IncidentRecord) -> str | None:
+    """Return the headline of the job's open recommendation that comes first on its page; None if it has none."""
+    if record.job_id is None or record.ended_at is not None:
+        return None
+    ranks = {topic: rank for rank, topic in enumerate(Topic)}
+    opened = [c for c in await list_cards(connection, record.job_id, limit=_CARDS_MAX) if c.state.is_open]
+    first = min(opened, key=lambda c: ranks[c.topic], default=None)
+    headline = None if first is None else first.document.get("headline")
+    return None if headline is None else str(headline)
 
 
 async def _changes(connection: AsyncConnection, record: IncidentRecord, now: datetime) -> list[wire.IncidentChangeOut]:

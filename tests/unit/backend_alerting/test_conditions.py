@@ -25,7 +25,7 @@ from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import DebtOrigin, ReplayDebt
 from backend.domain.target import TargetState
-from backend.domain.verdict import Intermittence, VerdictKind
+from backend.domain.verdict import Intermittence, Phase, VerdictKind
 from tests.support.alert_signals import CONFIG, RUN, job_signal, linear_past, target_signal
 from tests.support.observations import NOW
 
@@ -450,6 +450,16 @@ def test_an_alert_says_how_often_an_intermittent_cause_strikes():
     assert "The cause is intermittent: it struck 9 of 18 checkpoints since " in text
     assert "UTC, whenever the input doubles. " in text
     assert "intermittent" not in plain
+
+
+def test_an_alert_on_a_whole_vertex_names_the_subtask_that_checkpoints_wait_for_first():
+    place = Place("aggregate", (0, 1, 2, 3), ("host-2",), Phase.START_DELAY, "It is full.", VerdictKind.CAPACITY, 3)
+    texts = read(_rule("CheckpointExpired"), job_signal("expired", place=place)).annotations
+    plain = read(_rule("CheckpointExpired"), job_signal("expired", place=replace(place, last_subtask=None))).annotations
+
+    assert texts["subtasks"] == "3 (last of 0, 1, 2, 3)"
+    assert "aggregate subtask 3 first, the last of its 4 on host-2. It is full." in texts["description"]
+    assert plain["subtasks"] == "0, 1, 2, 3"
 
 
 def test_a_cause_without_a_vertex_is_named_by_its_sentence():

@@ -94,6 +94,16 @@ async def test_an_acknowledgement_adds_the_comment_that_was_typed_beside_it():
     assert client.calls[-1] == ("i1", "ann", None)
 
 
+def test_the_page_says_what_to_do_first():
+    found = example("incident_detail")
+
+    shown = texts(incident._words(found.model_copy(update={"action": "Add subtasks to enrich"}), UTC, None))
+    without = texts(incident._words(found.model_copy(update={"action": None}), UTC, None))
+
+    assert "Do first: Add subtasks to enrich" in shown
+    assert "Do first" not in without
+
+
 def test_an_incident_that_somebody_has_seen_or_silenced_does_not_call_for_anybody():
     found = example("incident_detail").model_copy(
         update={

@@ -53,6 +53,8 @@ AREAS = {
     ),
     "api": (
         "unit/backend_api/**",
+        "unit/backend_contracts/**",
+        "integration/test_large_checkpoints.py",
         "unit/backend_access/**",
         "unit/backend_services/**",
         "contract/test_openapi.py",

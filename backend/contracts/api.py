@@ -52,6 +52,7 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/whatif/confirmations/{confirmation}/runs/{number}/checkpoints/{checkpoint}``
   -> simulations.SimulatedCheckpointOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}``  -> CheckpointDetailOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/subtasks?vertex=`` -> subtasks.CheckpointSubtasksOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/progress`` -> ProgressOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/actions`` (POST checkpoint_actions.ActionIn)
   -> checkpoint_actions.ActionTakenOut

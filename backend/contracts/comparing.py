@@ -77,7 +77,10 @@ class VertexDifferenceOut(Model):
     """Null if the checkpoint has no values of this vertex."""
     b_subtask_count: int | None
     a_slowest: SubtaskPhasesOut | None
-    """The subtask that acknowledged last or, if some did not acknowledge, the one of them with the latest barrier."""
+    """The subtask that acknowledged last or, if some did not acknowledge, the one of them with the latest barrier.
+
+    Null too for all but the 100 vertices that acknowledged last.
+    """
     b_slowest: SubtaskPhasesOut | None
     measures: list[MeasureDifferenceOut]
 

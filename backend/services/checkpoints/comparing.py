@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Final
@@ -252,7 +252,8 @@ def compared(
             as_of=as_of,
         )
     sides = _side(a, b), _side(b, a)
-    cause = cause_of(*sides)
+    cause, differences = cause_of(*sides), vertex_differences(*sides)
+    late = _latest(a, b, [v.vertex_id for v in differences])
     took = a.record.header.end_to_end_duration_ms, b.record.header.end_to_end_duration_ms
     are_cut = all(s.record.header.failure_reason is FailureReason.EXPIRED for s in (a, b))
     is_batch = a.checkpoint.batch is not None or b.checkpoint.batch is not None
@@ -272,11 +273,11 @@ def compared(
                 vertex=v.vertex,
                 a_subtask_count=_count(a, v.vertex_id),
                 b_subtask_count=_count(b, v.vertex_id),
-                a_slowest=_slowest(a, v.vertex_id),
-                b_slowest=_slowest(b, v.vertex_id),
+                a_slowest=_slowest(a, v.vertex_id) if v.vertex_id in late else None,
+                b_slowest=_slowest(b, v.vertex_id) if v.vertex_id in late else None,
                 measures=_measures(v.measures),
             )
-            for v in vertex_differences(*sides)
+            for v in differences
         ],
         opened=None if opened is None else _opened(a, b, sides, *opened),
         batch_parts=[
@@ -292,6 +293,23 @@ def compared(
         loads=_loads(a, b),
         as_of=as_of,
     )
+
+
+# Vertices whose slowest subtasks are shown, so that the comparison of a thousand vertices is not too large.
+_SLOWEST_MAX = 100
+
+
+def _latest(a: ComparedCheckpoint, b: ComparedCheckpoint, vertices: Sequence[VertexId]) -> Set[VertexId]:
+    """Return the vertices whose slowest subtasks are shown: those that acknowledged last, or not at all."""
+
+    def latest_ms(one: ComparedCheckpoint, vertex_id: VertexId) -> float:
+        phases = one.phases.get(vertex_id)
+        if phases is None:
+            return 0.0
+        slowest = phases.slowest_subtask
+        return float("inf") if slowest is None or phases.pending else float(phases.ack_ms[slowest])
+
+    return set(sorted(vertices, key=lambda v: -max(latest_ms(a, v), latest_ms(b, v)))[:_SLOWEST_MAX])
 
 
 def _side(one: ComparedCheckpoint, other: ComparedCheckpoint) -> Side:

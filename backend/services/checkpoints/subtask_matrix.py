@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import anyio.to_thread
@@ -86,7 +87,8 @@ class SubtaskMatrixService:
         shown = [v for v in vertices if vertex_id in (None, v.vertex_id)]
         table = _by_vertex(shown, is_folded=is_folded)
         if group is MatrixGroup.HOST:
-            table = _by_host(shown, job.run.placements, is_folded=is_folded)
+            by_host = partial(_by_host, shown, job.run.placements, is_folded=is_folded)
+            table = await anyio.to_thread.run_sync(by_host)
         return SubtaskMatrixOut(
             measure=measure,
             unit=MatrixUnit.BYTES if measure.is_bytes else MatrixUnit.MS,

@@ -4,7 +4,7 @@ The job has 1,000 vertices of 100 subtasks and 10,000 checkpoints, three of them
 reading of backpressure. The API runs as a process of its own. While it answers, `/health/live` is asked all the time.
 The benchmark fails if an answer is larger than 2 MB, if the API used more than 600 MB, or if `/health/live` took longer
 than 50 ms beside an answer. A machine that does other things delays both, so the limit for `/health/live` is raised by
-what it takes in the same run while the API does nothing else (the 99th percentile).
+the longest time that it takes in the same run while the API does nothing else.
 
     python benchmarks/bounds_bench.py [--vertices 1000] [--parallelism 100] [--checkpoints 10000] [--json]
 """
@@ -56,6 +56,7 @@ _DETAILED = 3
 _TIMEOUT_S = 120.0
 _CALM_WITHIN_S = 600
 _CALM_S = 4
+_QUIET_S = 10
 _CALM_PERCENT = 10.0
 _HEADERS = """
 INSERT INTO checkpoints (run_id, checkpoint_id, triggered_on, job_id, kind, status, is_unaligned, triggered_at,
@@ -304,7 +305,7 @@ class _Health:
 
 
 async def measure(root: str, process: psutil.Process) -> tuple[list[Result], float]:
-    """Return the cost of each answer, and the 99th percentile of ``/health/live`` without other requests, in ms."""
+    """Return the cost of each answer, and the longest of ``/health/live`` without other requests, in ms."""
     async with httpx.AsyncClient(base_url=root, timeout=_TIMEOUT_S, trust_env=False) as http:
         await _until_ready(http)
         await http.get("/api/v1/jobs")
@@ -312,8 +313,8 @@ async def measure(root: str, process: psutil.Process) -> tuple[list[Result], flo
         paths = await _paths(http)
         health = _Health()
         async with health.asked(root):
-            await asyncio.sleep(3)
-        quiet_ms = sorted(health.took_ms)[int(0.99 * len(health.took_ms))]
+            await asyncio.sleep(_QUIET_S)
+        quiet_ms = max(health.took_ms)
         results = []
         for path in paths:
             async with health.asked(root):
@@ -355,7 +356,7 @@ def main() -> None:
     if options.json:
         json.dump({"quiet_ms": quiet_ms, "results": [asdict(r) for r in results]}, sys.stdout, indent=2)
     else:
-        print(f"/health/live without other requests: 99th percentile {quiet_ms:.0f} ms")
+        print(f"/health/live without other requests: at most {quiet_ms:.0f} ms")
         for r in results:
             print(
                 f"{r.status} {r.size_bytes / 1e3:9.1f} kB {r.took_ms:8.0f} ms, live {r.health_ms:6.0f} ms,"

@@ -1,6 +1,6 @@
 """Count checkpoints that expired in the statistics of durations, as lower bounds.
 
-Revision 0028. Adds a nullable column to the rollups and to their staging table, so older processes can write at the
+Revision 0027. Adds a nullable column to the rollups and to their staging table, so older processes can write at the
 same time as newer ones. Hours that have expired checkpoints and still hold them are rolled up again. An hour whose
 checkpoints are deleted keeps the statistics of its completed ones.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision: str = "0028"
+revision: str = "0027"
 down_revision: str | None = "0026"
 branch_labels: str | None = None
 depends_on: str | None = None

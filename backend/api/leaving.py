@@ -7,7 +7,8 @@ ended, because the client could not know how far it got.
 
 from __future__ import annotations
 
-import anyio
+import asyncio
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
@@ -29,7 +30,7 @@ class EndsWithClient:
 
             await self._app(scope, replay, send)
             return
-        has_left = anyio.Event()
+        has_left = asyncio.Event()
         failures: list[Exception] = []
 
         async def own_receive() -> Message:
@@ -38,19 +39,22 @@ class EndsWithClient:
             await has_left.wait()
             return {"type": "http.disconnect"}
 
-        async with anyio.create_task_group() as group:
-
-            async def watch() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                has_left.set()
-                group.cancel_scope.cancel()
-
-            group.start_soon(watch)
+        async def answer() -> None:
             try:
                 await self._app(scope, own_receive, send)
             except Exception as error:  # noqa: BLE001  raised again below; the task group would wrap it
                 failures.append(error)
-            group.cancel_scope.cancel()
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            has_left.set()
+            # The task is cancelled once. The driver of the store can then tell PostgreSQL to end the query.
+            work.cancel()
+
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(answer())
+            watching = group.create_task(watch())
+            work.add_done_callback(lambda _: watching.cancel())
         if failures:
             raise failures[0]

@@ -43,7 +43,8 @@ def test_while_the_collector_is_frozen_rows_and_pages_are_stale_and_name_the_rea
     with opened(browser, f"http://127.0.0.1:{up.port}") as (page, watch):
         page.goto("/ui/")
         page.wait_for_selector("#fleet-grid .ag-row a.row-link")
-        expect(page.locator("#fleet-stale > *")).to_have_count(0, timeout=_WAIT_MS)
+        # Other tests of this instance leave targets that are gone.
+        expect(page.locator("#fleet-stale")).not_to_contain_text("no collector runs", timeout=_WAIT_MS)
         with _frozen(up.child("collect")):
             expect(page.locator("#fleet-stale")).to_contain_text("no collector runs", timeout=_WAIT_MS)
             expect(page.locator("#live-word")).to_have_text("stale")

@@ -169,7 +169,8 @@ async def test_settings_are_applied_to_our_own_runtime_and_its_token_is_sent_now
         async with engine.begin() as connection:
             await connection.execute(text("UPDATE targets SET origin = 'api'"))
         answer = await client.post(path, headers=_BEARER)
-        assert answer.status_code == 503, answer.text
+        assert answer.status_code == 409, answer.text
+        assert "answered HTTP 401: it wants credentials" in answer.json()["detail"]
         assert "a change needs the bearer token" in answer.json()["detail"]
         assert {given for _, _, given in listener.heard} == {""}
         assert live_job.engine.settings() == before

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import httpx
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.api import login_page
 from backend.api.access import LOGIN_PATH
@@ -34,9 +35,14 @@ def site_over(fake: FakeApi, *, has_date: bool = True, api_s: float = 0.0) -> It
     pages = create_app(transport=httpx.MockTransport(answer), api_base_url="http://api.test")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        # The role ``api`` serves the login page beside the dashboard.
-        is_login = scope["type"] == "http" and scope["path"] == LOGIN_PATH
-        await (login_page.form("This service needs its API token.") if is_login else pages)(scope, receive, send)
+        # The role ``api`` serves the login page and its health beside the dashboard.
+        path = scope["path"] if scope["type"] == "http" else ""
+        own: ASGIApp = pages
+        if path == LOGIN_PATH:
+            own = login_page.form("This service needs its API token.")
+        elif path == "/health/live":
+            own = PlainTextResponse("live")
+        await own(scope, receive, send)
 
     config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", date_header=has_date)
     server = uvicorn.Server(config)

@@ -99,7 +99,7 @@ class JobChanger:
         except TargetProtocolError as error:
             if (refusal := _REFUSALS.get(error.status or 0)) is None:
                 raise
-            text = f"the target {target.name} answered HTTP {error.status}: {refusal}"
+            text = f"the target {target.name} answered HTTP {error.status}: {refusal} ({error.reason})"
             raise ConflictError(text, kind="target-refused") from error
 
     async def target_of(self, run: RunRecord) -> TargetRecord:

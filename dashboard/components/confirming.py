@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from dashboard.components import status
 from dashboard.components.attributes import attrs
-
-_GUARD = "guard"
 
 
 def dialog(
@@ -25,7 +23,7 @@ def dialog(
 ) -> Component:
     """Build a closed dialog. ``word`` is the text of the button that confirms, and ``icon`` its icon.
 
-    If ``has_guard``, the viewer can ask that the change is rolled back by itself. ``guard_of`` reads the answer.
+    If ``has_guard``, the viewer can ask that the change is rolled back by itself. ``guard`` is the answer.
     """
     tone = "danger" if is_dangerous else "primary"
     buttons = [
@@ -59,14 +57,14 @@ def _guard(name: str) -> list[Component]:
         "them expire. This is judged when 5, 10 and 20 checkpoints have ended."
     )
     return [
-        dcc.Checklist([{"label": label, "value": _GUARD}], [], id=f"{name}-guard", className="dialog-guard"),
+        dmc.Checkbox(id=f"{name}-guard", label=label, checked=False, size="md", className="dialog-guard"),
         html.P(worse, className="hint"),
     ]
 
 
-def guard_of(value: Sequence[str] | None) -> bool:
-    """Return whether the viewer asked for a guard, from the value of ``{name}-guard``."""
-    return _GUARD in (value or ())
+def guard(name: str) -> State:
+    """Return the state that is true if the viewer asked for a guard."""
+    return State(f"{name}-guard", "checked")
 
 
 def busy(name: str, words: str) -> tuple[Output, str, str]:

@@ -226,7 +226,7 @@ async def decide(
 
 def _register_changes(app: Dash, client: ApiClient) -> None:
     """Register the two changes of a running job. Each is sent after the viewer has confirmed it in its dialog."""
-    sent = {"card": State("advice-subject", "data"), "guard": State("advice-guard", "value")}
+    sent = {"card": State("advice-subject", "data"), "guard": confirming.guard("advice")}
     undone = {"card": State("undo-subject", "data")}
     for name, button, ask, change, subject in (
         ("advice", "advice-apply", ask_to_apply, apply, sent),
@@ -294,15 +294,14 @@ async def _asked(
 
 
 async def apply(
-    client: ApiClient, *, confirmed: int | None, card: str | None, guard: list[str] | None, route: dict[str, str]
+    client: ApiClient, *, confirmed: int | None, card: str | None, guard: bool | None, route: dict[str, str]
 ) -> Changes:
     """Apply a recommendation once the viewer has confirmed it."""
     if not confirmed or not card:
         raise PreventUpdate
-    is_guarded = confirming.guard_of(guard)
-    await client.apply_advice(route["job"], card, is_guarded=is_guarded)
+    await client.apply_advice(route["job"], card, is_guarded=bool(guard))
     words = "Sent. The state changes to applied when the engine reports the new settings."
-    if is_guarded:
+    if guard:
         words += " If the checkpoints are worse after it, it is rolled back by itself."
     return {"message": cards.answer(True, words), "changed": [card, "applied"]}
 

@@ -55,7 +55,7 @@ def register(app: Dash, client: ApiClient) -> None:
         inputs={"confirmed": confirming.confirmed("whatif-change")},
         state={
             "subject": State("whatif-change-subject", "data"),
-            "guard": State("whatif-change-guard", "value"),
+            "guard": confirming.guard("whatif-change"),
             "route": State("whatif-route", "data"),
         },
         running=[confirming.busy("whatif-change", "Sending it to the target ...")],
@@ -153,7 +153,7 @@ async def apply(
     *,
     confirmed: int | None,
     subject: dict[str, Any] | None,
-    guard: list[str] | None,
+    guard: bool | None,
     route: dict[str, str],
 ) -> Changes:
     """Apply the what-if once the viewer has confirmed it."""
@@ -161,7 +161,7 @@ async def apply(
         raise PreventUpdate
     try:
         card = await client.apply_what_if(
-            route["job"], subject["settings"], subject.get("model_id"), is_guarded=confirming.guard_of(guard)
+            route["job"], subject["settings"], subject.get("model_id"), is_guarded=bool(guard)
         )
     except ApiRefusedError as problem:
         return {"tried": _gone(problem)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,23 +34,48 @@ def start(folder):
         run.close()
 
 
+class LiveUp:
+    """An instance of ``barrierscope up`` that tests share. A call returns it when it is ready."""
+
+    def __init__(self, folder: Path) -> None:
+        self._data = folder / "data"
+        self._runs: list[Up] = []
+
+    def __call__(self) -> Up:
+        if not self._runs or self._runs[-1].process.poll() is not None:
+            self._runs.append(Up(self._data))
+        self._runs[-1].wait_until_says("ready: open")
+        return self._runs[-1]
+
+    def close(self) -> None:
+        """Stop the instance, if one was started. The next call starts another one, which has its history."""
+        if not self._runs:
+            return
+        for run in self._runs:
+            run.close()
+        self._runs.clear()
+        assert processes_of(self._data) == []
+
+
+_LIVE_UP = pytest.StashKey[LiveUp]()
+
+
 @pytest.fixture(scope="session")
-def live_up() -> Iterator[Callable[[], Up]]:
+def live_up(pytestconfig: pytest.Config) -> Iterator[LiveUp]:
     """Yield a function that returns a ready instance of ``barrierscope up``.
 
     The instance of the previous test is used if it still runs.
     """
     folder = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
-    runs: list[Up] = []
-
-    def of_now() -> Up:
-        if not runs or runs[-1].process.poll() is not None:
-            runs.append(Up(folder / "data"))
-        runs[-1].wait_until_says("ready: open")
-        return runs[-1]
-
-    yield of_now
-    for run in runs:
-        run.close()
-    assert processes_of(folder / "data") == []
+    live = pytestconfig.stash[_LIVE_UP] = LiveUp(folder)
+    yield live
+    live.close()
     shutil.rmtree(folder)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the shared instance after the last test that uses it: its jobs would load the machine until the end."""
+    live = item.config.stash.get(_LIVE_UP, None)
+    if live is not None and (nextitem is None or "live_up" not in nextitem.path.read_text(encoding="utf-8")):
+        live.close()

@@ -60,18 +60,10 @@ def test_proselints_own_checks_run():
     assert "weasel_words.very" in _rules_broken("It is very slow.")
 
 
-def test_the_documents_break_no_rule():
-    passages = [passage for path in documents() for passage in markdown_passages(path)]
-
-    assert len(passages) > 500
-    assert list(findings(passages)) == []
-
-
-def test_the_strings_of_the_product_break_no_rule():
-    passages = [passage for path in modules() for passage in string_passages(path)]
-
-    assert len(passages) > 1500
-    assert list(findings(passages)) == []
+def test_make_check_reads_all_documents_and_all_strings_of_the_product():
+    """``make check`` holds them to the rules, so they are not checked here a second time."""
+    assert sum(1 for path in documents() for _ in markdown_passages(path)) > 500
+    assert sum(1 for path in modules() for _ in string_passages(path)) > 1500
 
 
 def test_a_finding_has_the_line_number_of_the_document(tmp_path):

@@ -20,7 +20,8 @@ from backend.domain.errors import (
 from backend.domain.target import TargetOrigin
 from backend.services.advice.cards import AdviceService
 from backend.services.jobs.evidence import EvidenceReader
-from backend.store.postgres.connections import reading
+from backend.store.advice.cards import get_card, lock_job, move_card, note_step
+from backend.store.postgres.connections import reading, writing
 from backend.store.schema.tables import jobs
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.advised_jobs import DELAYS, EXACTLY_ONCE, readings, slow_run
@@ -233,6 +234,39 @@ async def test_an_automatic_roll_back_of_a_process_that_ended_is_sent_by_another
     assert [settings[_UNALIGNED] for _, _, settings in target.sent] == ["true", "false"]
     assert [e.kind for e in found.history].count(AdviceStep.AUTO_ROLL_BACK) == 2
     assert found.history[-1].reason.startswith("roll back sent to the target")
+
+
+async def test_what_an_earlier_version_sent_is_not_taken_for_cut_short(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    sent = "sent to the target; waiting for it to report the new settings"
+    async with writing(engine) as connection:
+        await lock_job(connection, card.job_id)
+        record = await get_card(connection, card.job_id, card.id)
+        await move_card(connection, record, AdviceState.ACCEPTED, sent, clock.now(), kind=AdviceStep.APPLY)
+    await _now(service, target, card)
+
+    assert (await _now(service, target, card)).state_reason == sent
+
+
+async def test_an_automatic_roll_back_of_an_earlier_version_is_not_sent_again(engine, clock, target):
+    service = _service(engine, clock, target, auto_roll_back=False)
+    card = await _given(service, target, engine)
+    await service.apply(card.job_id, card.id)
+    await _report_worse(target, 11)
+    await service.keep_all()
+    assert (await _now(service, target, card)).state is AdviceState.REGRESSED
+    async with writing(engine) as connection:
+        await lock_job(connection, card.job_id)
+        record = await get_card(connection, card.job_id, card.id)
+        reason = f"automatic roll back: {record.state_reason}"
+        await note_step(connection, record, reason, clock.now(), AdviceStep.AUTO_ROLL_BACK)
+
+    service = _service(engine, clock, target)
+    for _ in range(3):
+        await _now(service, target, card)
+
+    assert len(target.sent) == 1
 
 
 async def test_a_refused_change_leaves_the_card_as_it_was(engine, clock, target):

@@ -494,7 +494,7 @@ def _roll_back_of(events: Sequence[CardEvent]) -> SentRollBack | None:
     if sent is None or sent.is_refused:
         return None
     is_automatic = sent.kind is AdviceStep.AUTO_ROLL_BACK
-    return SentRollBack(is_automatic, sent.reason.removeprefix(sending.AUTOMATIC) if is_automatic else "")
+    return SentRollBack(is_automatic, sending.why_automatic(sent.reason) if is_automatic else "")
 
 
 def _setting(document: Mapping[str, object]) -> Setting:

@@ -37,8 +37,10 @@ _REFUSED: Final = "refused, so nothing changed: "
 _UNANSWERED: Final = "not answered, so the target may have taken it; if it did, it reports it soon: "
 CUT_SHORT: Final = "Barrierscope ended while it sent this, so it is not known whether the target took it"
 """The outcome of a request of a process that ended before it knew the outcome."""
-AUTOMATIC: Final = "automatic roll back: "
-"""The begin of the reason of an entry that records an automatic roll back. Why it was sent follows."""
+_SENDING_BY_ITSELF: Final = "sending the automatic roll back: "
+# Earlier versions wrote one entry, after the request. So an entry that does not begin like these has its outcome.
+_BEFORE: Final = (SENDING, _SENDING_BACK, _SENDING_BY_ITSELF)
+_BY_ITSELF_EARLIER: Final = "automatic roll back: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,15 @@ def is_guarded(events: Sequence[CardEvent]) -> bool:
 def without_outcome(events: Sequence[CardEvent], now: datetime) -> CardEvent | None:
     """Return the last entry of a card, if it records a request of a process that ended before its outcome."""
     last = events[-1] if events else None
-    if last is None or not (last.kind.is_apply or last.kind.is_roll_back):
+    is_sent = last is not None and (last.kind.is_apply or last.kind.is_roll_back)
+    if last is None or not is_sent or not last.reason.startswith(_BEFORE):
         return None
     return last if now - last.at >= _OUTCOME_WITHIN else None
+
+
+def why_automatic(reason: str) -> str:
+    """Return why an automatic roll back was sent, from the reason of the entry that records it."""
+    return reason.removeprefix(_SENDING_BY_ITSELF).removeprefix(_BY_ITSELF_EARLIER)
 
 
 def may_repeat(events: Sequence[CardEvent], now: datetime) -> bool:
@@ -189,7 +197,7 @@ class CardSender:
             now = self._clock.now()
             must_be_in_force(card, events, now)
             kind = AdviceStep.ROLL_BACK if why is None else AdviceStep.AUTO_ROLL_BACK
-            reason = _SENDING_BACK if why is None else f"{AUTOMATIC}{why}"
+            reason = _SENDING_BACK if why is None else f"{_SENDING_BY_ITSELF}{why}"
             await store.note_step(connection, card, reason, now, kind)
         try:
             await self._changer.send(run, content_of(card)[0].how_to.rollback_patch)

@@ -64,7 +64,7 @@ class AutoRollBack:
         before = [e for e in own if e.kind is AdviceStep.AUTO_ROLL_BACK]
         if before:
             is_repeated = sending.may_repeat(own, self._clock.now()) and len(before) < _ATTEMPTS_MAX
-            return before[0].reason.removeprefix(sending.AUTOMATIC) if is_repeated else None
+            return sending.why_automatic(before[0].reason) if is_repeated else None
         if sending.is_guarded(own) or (self._is_always_on and self._automatic_count(events) < _PER_DAY):
             return card.state_reason
         return None

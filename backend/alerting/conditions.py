@@ -61,8 +61,8 @@ def read(settings: RuleSettings, signal: Signal) -> Reading:
 def health_window_ms(signal: JobSignal) -> float | None:
     """Return max(interval, timeout) x (min(tolerable failures, 3) + 2) in milliseconds, or None if a part is not known.
 
-    The interval is the one that the engine reports, or the median time between triggers if that is longer. Checkpoints
-    that take longer than their interval are triggered further apart.
+    The interval is the one that the engine reports, or the minimum pause or the median time between triggers if that is
+    longer. Checkpoints that take longer than their interval are triggered further apart.
     """
     longest_ms = _longest_ms(signal)
     if signal.config is None or longest_ms is None:
@@ -74,14 +74,15 @@ def health_window_ms(signal: JobSignal) -> float | None:
 def _longest_ms(signal: JobSignal) -> float | None:
     """Return max(interval, timeout) in milliseconds, or None if one of them is not known.
 
-    If triggers are further apart than the configured interval, their median distance replaces the interval.
+    If triggers are further apart than the configured interval, their median distance replaces the interval. So does a
+    longer minimum pause between checkpoints.
     """
     config = signal.config
     if config is None or not config.interval_ms or not config.timeout_ms:
         return None
     gaps_ms = [(b - a) / timedelta(milliseconds=1) for a, b in pairwise(signal.triggers)]
     observed_ms = median(gaps_ms) if len(gaps_ms) >= _GAPS_MIN else 0.0
-    return max(config.interval_ms, observed_ms, config.timeout_ms)
+    return max(config.interval_ms, config.min_pause_ms or 0, observed_ms, config.timeout_ms)
 
 
 # --- jobs ---------------------------------------------------------------------------------------------------------

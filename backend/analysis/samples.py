@@ -1,6 +1,6 @@
 """Decides whether the known checkpoints of a run are all that it has had, so that a sentence may say "so far".
 
-The engine's history and the evidence hold only the newest checkpoints, and a run that was restored goes on with the ids
+The engine's history and the evidence hold only the newest checkpoints, and a run that was restored continues the ids
 of the run before it. A sentence on the only checkpoint, or on all of them, would be wrong then.
 """
 

@@ -127,6 +127,14 @@ def _debt(seconds, origin=DebtOrigin.CHECKPOINT, *, is_at_least=False):
     return ReplayDebt(NOW - timedelta(seconds=seconds), origin, 7, is_at_least)
 
 
+def test_a_job_that_pauses_for_long_between_checkpoints_is_not_late_before_the_pause_is_over():
+    paused = replace(CONFIG, min_pause_ms=7_200_000)
+    signal = job_signal(config=paused, triggers=(), debt=_debt(7_300))
+
+    assert health_window_ms(signal) >= 2 * 7_200_000
+    assert read(_rule(RuleName.REPLAY_DEBT), signal).kind is ReadingKind.CLEAR
+
+
 @pytest.mark.parametrize(
     ("debt_s", "config", "kind"),
     [

@@ -1,8 +1,8 @@
 """Ends the work for a request that reads if its client has left.
 
-Without this, a request whose client gave up continues: it waits for its turn, computes, and sends an answer to nobody. A
-few impatient clients of a very large job would then keep the service busy for minutes. What changes something is never
-ended, because the client could not know how far it got.
+Without this, a request whose client gave up continues: it waits for its turn, computes, and sends an answer to nobody.
+A few impatient clients of a very large job would then keep the service busy for minutes. What changes something is
+never ended, because the client could not know how far it got.
 """
 
 from __future__ import annotations

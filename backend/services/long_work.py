@@ -1,8 +1,8 @@
 """Runs long computations of requests outside the event loop, only a few at a time.
 
-While a thread computes, the event loop continues, but Python runs one thread at a time. So many threads would delay every
-request, and each holds the data of its request in memory. Requests beyond the limit wait. If the client of a waiting
-request leaves, the request is cancelled, and its computation never begins.
+While a thread computes, the event loop continues, but Python runs one thread at a time. So many threads would delay
+every request, and each holds the data of its request in memory. Requests beyond the limit wait. If the client of a
+waiting request leaves, the request is cancelled, and its computation never begins.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ never shown as negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -96,7 +96,7 @@ def _progress(opened: Opened, settings_since: datetime | None, now: datetime) ->
     acks = _acks(opened)
     timeout_ms = config.timeout_ms if config is not None else None
     is_open = not header.status.is_terminal
-    acknowledged = max([header.acknowledged_count, *(a.acknowledged for a in acks)])
+    acknowledged = max([header.acknowledged_count, *(count for _, count in acks)])
     open_ = OpenCheckpoint(
         elapsed_ms=elapsed_ms,
         acknowledged_count=acknowledged,
@@ -130,8 +130,8 @@ def _progress(opened: Opened, settings_since: datetime | None, now: datetime) ->
         judgement=judgement.state.value,
         judgement_rule=judgement.rule,
         waiting_on=_waiting_on(opened),
-        acks=_thinned(acks),
-        past_acks=[_thinned(_points(c.acks_ms)) for c in curves[-_PAST_CURVES:]],
+        acks=_points(acks),
+        past_acks=[_points(_curve(c.acks_ms)) for c in curves[-_PAST_CURVES:]],
         typical_duration_ms=judgement.typical_duration_ms,
         queued_bytes=_queued_bytes(newest),
         finish=_finish(opened, open_, settings_since),
@@ -208,8 +208,8 @@ def _since_trigger_ms(opened: Opened, at: datetime) -> int:
     return max(0, round((opened.job.engine_now(at) - opened.record.header.triggered_at) / timedelta(milliseconds=1)))
 
 
-def _acks(opened: Opened) -> list[AckPointOut]:
-    """Return the acknowledgement curve.
+def _acks(opened: Opened) -> list[tuple[int, int]]:
+    """Return the acknowledgement curve: milliseconds since the trigger, and the acknowledgements until then.
 
     It uses the times that the subtasks reported if all are known, otherwise the counts at each poll.
     """
@@ -217,20 +217,21 @@ def _acks(opened: Opened) -> list[AckPointOut]:
     is_known = len(times) >= opened.record.header.acknowledged_count
     seen = opened.live.points if opened.live is not None else ()
     if times and is_known and (not seen or len(times) >= max(count for _, count in seen)):
-        return _points(times)
-    return [AckPointOut(elapsed_ms=_since_trigger_ms(opened, at), acknowledged=count) for at, count in seen]
+        return _curve(times)
+    return [(_since_trigger_ms(opened, at), count) for at, count in seen]
 
 
-def _points(acks_ms: Sequence[int]) -> list[AckPointOut]:
-    return [AckPointOut(elapsed_ms=at_ms, acknowledged=i) for i, at_ms in enumerate(acks_ms, start=1)]
+def _curve(acks_ms: Sequence[int]) -> list[tuple[int, int]]:
+    return [(at_ms, i) for i, at_ms in enumerate(acks_ms, start=1)]
 
 
-def _thinned(points: list[AckPointOut]) -> list[AckPointOut]:
-    if len(points) <= _CURVE_POINTS_MAX:
-        return points
-    last = len(points) - 1
-    chosen = sorted({round(i * last / (_CURVE_POINTS_MAX - 1)) for i in range(_CURVE_POINTS_MAX)})
-    return [points[i] for i in chosen]
+def _points(curve: Sequence[tuple[int, int]]) -> list[AckPointOut]:
+    """Return the points of the curve that are sent: all of a short one, and at most ``_CURVE_POINTS_MAX``."""
+    chosen: Iterable[int] = range(len(curve))
+    if len(curve) > _CURVE_POINTS_MAX:
+        last = len(curve) - 1
+        chosen = sorted({round(i * last / (_CURVE_POINTS_MAX - 1)) for i in range(_CURVE_POINTS_MAX)})
+    return [AckPointOut(elapsed_ms=curve[i][0], acknowledged=curve[i][1]) for i in chosen]
 
 
 def _waiting_on(opened: Opened) -> list[PendingOut]:

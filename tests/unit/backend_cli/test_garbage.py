@@ -29,8 +29,9 @@ def test_a_growing_cache_is_not_looked_through_again_and_again():
     young, middle, old = (g["collections"] - n for g, n in zip(gc.get_stats(), before, strict=True))
 
     assert len(cache) == 300_000
-    assert 0 < young <= 20
-    assert middle <= 2
+    # Each pass looks through some thousand new objects, so that none stops the other threads for long.
+    assert 50 <= young <= 70
+    assert middle <= 7
     assert old == 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from tests.simulators.versions.comparison import Compared, detail_names, detail_of, header_names
+from tests.simulators.versions.comparison import Compared, detail_names, detail_of, header_names, is_of
 from tests.support.running_up import Up, checkpoints_of, jobs_of, temporary_up
 
 _WATCH_S = 50.0
@@ -47,7 +47,7 @@ def _compared(up: Up, name: str, job: str, root: str, flink: httpx.Client, into:
         detail = up.get(f"/api/v1/jobs/{job}/runs/{run}/checkpoints/{number}")
         for vertex in detail["vertices"] if detail is not None else ():
             answer = flink.get(f"{root}/checkpoints/details/{number}/subtasks/{vertex['vertex_id']}")
-            if answer.is_success:
+            if answer.is_success and is_of(entry, answer.json()):
                 _compare_vertex(f"{where}, {entry['status']}, {vertex['vertex_id']}", vertex, answer.json(), into)
         yield
 

@@ -197,6 +197,18 @@ def detail_of(answer: Document) -> dict[int, dict[str, Any]]:
     return found
 
 
+def is_of(entry: Document, answer: Document) -> bool:
+    """Return whether the subtasks in the answer are of the checkpoint in the list.
+
+    If a job no longer has a checkpoint, Flink answers with the checkpoint of the same number of another job, from a
+    cache that its jobs share. In SQL jobs, even the vertices have the same ids.
+    """
+    times = (
+        row["ack_timestamp"] - row["end_to_end_duration"] for row in answer["subtasks"] if _status(row) == "completed"
+    )
+    return all(at == entry["trigger_timestamp"] for at in times)
+
+
 def _status(row: Document) -> Any:
     # Before 1.15 the kind of a row is under the name that Jackson gives it by default.
     return row.get("status") or row.get("className") or row.get("@class")

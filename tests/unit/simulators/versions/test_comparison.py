@@ -10,7 +10,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointHe
 from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.observation import JobObservation, JobState
 from backend.domain.pressure import VertexPressure
-from tests.simulators.versions.comparison import Compared, compare
+from tests.simulators.versions.comparison import Compared, compare, is_of
 
 TRIGGERED_MS = 1_800_000_000_000
 TRIGGERED_AT = datetime.fromtimestamp(TRIGGERED_MS / 1000, UTC)
@@ -115,3 +115,12 @@ def test_readings_of_time_are_compared_with_the_metrics_of_the_same_poll_and_nan
     assert compared(observed(pressure=(reading,)), answer).lines == ()
     filled = replace(reading, busy_ratio=(0.0, 0.5))
     assert compared(observed(pressure=(filled,)), answer).lines == ("busyTimeMsPerSecond: ours 0.0, Flink's None",)
+
+
+def test_an_answer_from_the_cache_that_flinks_jobs_share_may_be_of_another_job():
+    entry = {"id": 3, "trigger_timestamp": TRIGGERED_MS}
+    own = {"index": 0, "status": "completed", "ack_timestamp": TRIGGERED_MS + 12, "end_to_end_duration": 12}
+    pending = {"index": 1, "status": "pending_or_failed"}
+
+    assert is_of(entry, {"subtasks": [own, pending]})
+    assert not is_of(entry, {"subtasks": [own | {"ack_timestamp": TRIGGERED_MS + 13}, pending]})

@@ -176,7 +176,14 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
         verdict = rule(case)
         if verdict is not None:
             return verdict
-    return _undecided(case) if case.is_suffering or not (case.walked or case.loads) else _nothing(case)
+    is_known = not case.is_suffering and (case.walked or case.loads) and not _is_unread(case)
+    return _nothing(case) if is_known else _undecided(case)
+
+
+def _is_unread(case: Case) -> bool:
+    """Return whether only the durations of the checkpoints are known, and they are not short by themselves."""
+    is_short = case.typical_ms is not None and case.typical_ms < NAMED_MIN_MS
+    return not is_short and not case.loads and all(w.path is None for w in case.walked)
 
 
 def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
@@ -241,7 +248,7 @@ def _undecided(case: Case) -> Verdict:
     return draft(
         case,
         VerdictKind.UNDECIDED,
-        "the cause is not known" if case.walked else "there is nothing to judge",
+        _unknown_text(case),
         phase=last.dominant_phase if last is not None else None,
         evidence=[
             *rows.restarts(case),
@@ -254,6 +261,14 @@ def _undecided(case: Case) -> Verdict:
         confidence=Confidence.LOW,
         would_decide=_would_decide(case),
     )
+
+
+def _unknown_text(case: Case) -> str:
+    if not case.walked:
+        return "there is nothing to judge"
+    if case.is_suffering or not _is_unread(case):
+        return "the cause is not known"
+    return "what takes this time is not known, because neither their subtasks nor back-pressure could be read"
 
 
 def _would_decide(case: Case) -> tuple[str, ...]:

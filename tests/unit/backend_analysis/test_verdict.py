@@ -169,6 +169,16 @@ def test_a_job_without_detail_of_its_slow_checkpoints_says_so():
     assert any("no longer holds" in what for what in found.would_decide)
 
 
+@pytest.mark.parametrize(("duration_ms", "kind"), [(1_500, VerdictKind.UNDECIDED), (60, VerdictKind.NONE)])
+def test_durations_alone_do_not_show_that_nothing_holds_the_barrier_unless_they_are_short(duration_ms, kind):
+    run = [replace(quick(n, duration_ms), details=()) for n in range(1, 9)]
+
+    found = diagnose(job(run))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, kind)
+    assert ("neither their subtasks nor back-pressure" in found.verdict.sentence) is (kind is VerdictKind.UNDECIDED)
+
+
 def test_a_broadcast_input_is_mentioned_if_unaligned_checkpoints_stay_slow():
     topology = chain(SOURCE, LAST, ship="BROADCAST")
     run = [held_back(n, {SOURCE: [5] * 4, LAST: [4_000] * 4}) for n in range(1, 7)]

@@ -1,4 +1,4 @@
-"""Asks every route of the API about one very large job, and measures what each answer costs.
+"""Asks every route of the API that reads or predicts about one very large job, and measures what each answer costs.
 
 The job has 1,000 vertices of 100 subtasks and 10,000 checkpoints, three of them with the values of all subtasks, and a
 reading of backpressure. The API runs as a process of its own. While it answers, `/health/live` is asked all the time.
@@ -53,6 +53,8 @@ _ANSWER_MAX_BYTES = 2_000_000
 _MEMORY_MAX_BYTES = 600 * 2**20
 _HEALTH_MAX_MS = 50.0
 _DETAILED = 3
+# What-if needs two readings. Its rates come from their counts.
+_READINGS_AGE_S = (40, 20, 0)
 _TIMEOUT_S = 120.0
 _CALM_WITHIN_S = 600
 _CALM_S = 4
@@ -100,15 +102,15 @@ def _detail(vertex: Vertex, number: int) -> VertexDetail:
     )
 
 
-def _pressure(vertex: Vertex, at: datetime) -> VertexPressure:
+def _pressure(vertex: Vertex, at: datetime, age_s: int) -> VertexPressure:
     ratios = tuple(round((i * 37 % 100) / 101, 6) for i in range(vertex.parallelism))
-    counts = tuple(10**9 + 31 * i for i in range(vertex.parallelism))
+    counts = tuple(10**9 + 31 * i - 1_000 * age_s for i in range(vertex.parallelism))
     return VertexPressure(
         vertex_id=vertex.id,
         observed_at=at,
         busy_ratio=ratios,
-        backpressured_ratio=ratios,
-        idle_ratio=ratios,
+        backpressured_ratio=tuple(round((1 - busy) / 2, 6) for busy in ratios),
+        idle_ratio=tuple(round((1 - busy) / 2, 6) for busy in ratios),
         out_pool_usage_ratio=ratios,
         in_pool_usage_ratio=ratios,
         queued_in_bytes=counts,
@@ -124,11 +126,13 @@ def _placement(vertex: Vertex) -> Placement:
     return Placement(vertex.id, hosts, hosts, (0,) * count, ("RUNNING",) * count)
 
 
-def _observation(target: TargetId, options: argparse.Namespace, now: datetime) -> Observation:
+def _observation(target: TargetId, options: argparse.Namespace, now: datetime, age_s: int) -> Observation:
+    """Return what a poll reads ``age_s`` seconds before ``now``. Only the last one reads the values of subtasks."""
+    read_at = now - timedelta(seconds=age_s)
     topology = _topology(options.vertices, options.parallelism)
     subtasks = options.vertices * options.parallelism
     checkpoints = []
-    for number in range(options.checkpoints - _DETAILED + 1, options.checkpoints + 1):
+    for number in range(options.checkpoints - _DETAILED + 1, options.checkpoints + 1) if age_s == 0 else ():
         at = now - (options.checkpoints - number) * timedelta(seconds=10) - timedelta(seconds=5)
         header = CheckpointHeader(
             checkpoint_id=number,
@@ -162,10 +166,10 @@ def _observation(target: TargetId, options: argparse.Namespace, now: datetime) -
             tolerable_failed_count=3,
         ),
         checkpoints=tuple(checkpoints),
-        pressure=tuple(_pressure(v, now) for v in topology.vertices),
+        pressure=tuple(_pressure(v, read_at, age_s) for v in topology.vertices),
         restart_count=0,
     )
-    return Observation(target, now, FLINK, "1.20.5", (job,), PollCost(5, 1000, 10))
+    return Observation(target, read_at, FLINK, "1.20.5", (job,), PollCost(5, 1000, 10))
 
 
 async def _fill(url: str, options: argparse.Namespace) -> None:
@@ -176,7 +180,8 @@ async def _fill(url: str, options: argparse.Namespace) -> None:
         target = await TargetRepository(engine).add(new, at=now)
         days = {day_of(now - timedelta(seconds=10 * n)) for n in range(0, options.checkpoints + 1, 1000)}
         await Partitions(engine).ensure(days | {day_of(now - timedelta(seconds=10 * options.checkpoints))})
-        await IngestWriter(engine).write(_observation(target.id, options, now))
+        for age_s in _READINGS_AGE_S:
+            await IngestWriter(engine).write(_observation(target.id, options, now, age_s))
     finally:
         await engine.dispose()
     subtasks = options.vertices * options.parallelism
@@ -228,8 +233,33 @@ async def _until_calm(process: psutil.Process) -> None:
     raise SystemExit("the API does not become calm")
 
 
-async def _paths(http: httpx.AsyncClient) -> list[str]:
-    """Return a path for each route that reads, about the large job, and those of the parts of large answers."""
+_UNALIGNED = {"settings": {"mode": "unaligned"}}
+_VARIED = _UNALIGNED | {"vary": {"key": "interval", "low": "5s", "high": "60s", "count": 9}}
+_BACKTEST = {"parts": ["verdict", "advice"], "checkpoint_count": 500}
+# The bodies of the routes that compute something of the job. The first request builds the model for what-if.
+_POSTED: Sequence[tuple[str, object]] = (
+    ("whatif", _UNALIGNED),
+    ("whatif", _VARIED),
+    ("whatif/dry-run", _UNALIGNED),
+    ("whatif/accept", _UNALIGNED),
+    ("annotations", {"text": "a deployment", "author": "benchmark"}),
+    ("backtests", _BACKTEST),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    path: str
+    body: object = None
+
+    async def answer(self, http: httpx.AsyncClient) -> httpx.Response:
+        if self.body is None:
+            return await http.get(self.path)
+        return await http.post(self.path, json=self.body)
+
+
+async def _requests(http: httpx.AsyncClient) -> list[_Asked]:
+    """Return a request for each route that reads, about the large job, for parts of large answers, and ``_POSTED``."""
     (job,) = (await http.get("/api/v1/jobs")).json()["items"]
     detail = (await http.get(f"/api/v1/jobs/{job['id']}/checkpoints/latest")).json()
     vertex = f"{500:032x}"
@@ -251,8 +281,7 @@ async def _paths(http: httpx.AsyncClient) -> list[str]:
     own, run, other = detail["link"], detail["run_id"], detail["checkpoint_id"] - 1
     root = f"/api/v1/jobs/{job['id']}"
     since = (datetime.fromisoformat(detail["triggered_at"]) - timedelta(hours=20)).isoformat().replace("+00:00", "Z")
-    return [
-        *paths,
+    paths += [
         f"{own}/subtasks?vertex={vertex}",
         f"{own}/barriers?vertex={vertex}",
         f"{own}/space-time?open={vertex}",
@@ -263,6 +292,7 @@ async def _paths(http: httpx.AsyncClient) -> list[str]:
         f"{root}/checkpoints?limit=500",
         f"{root}/compare?a={run}:{other}&b={run}:{detail['checkpoint_id']}",
     ]
+    return [*map(_Asked, paths), *(_Asked(f"{root}/{path}", body) for path, body in _POSTED)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,19 +340,20 @@ async def measure(root: str, process: psutil.Process) -> tuple[list[Result], flo
         await _until_ready(http)
         await http.get("/api/v1/jobs")
         await _until_calm(process)
-        paths = await _paths(http)
+        requests = await _requests(http)
         health = _Health()
         async with health.asked(root):
             await asyncio.sleep(_QUIET_S)
         quiet_ms = max(health.took_ms)
         results = []
-        for path in paths:
+        for asked in requests:
             async with health.asked(root):
                 began_s = time.perf_counter()
-                answer = await http.get(path)
+                answer = await asked.answer(http)
                 took_ms = 1000 * (time.perf_counter() - began_s)
             memory = process.memory_info().rss // 2**20
             size = len(answer.content)
+            path = asked.path if asked.body is None else f"{asked.path} {json.dumps(asked.body)}"
             results.append(Result(path, answer.status_code, size, took_ms, max(health.took_ms), memory))
             print(f"{took_ms:8.0f} ms {path}", file=sys.stderr, flush=True)
     return results, quiet_ms

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 
 from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.subtasks import CheckpointSubtasksOut
 from backend.services import presenting
 from backend.services.checkpoints import document_subtasks, reader, reconstruction, subtasks
-from backend.services.jobs import bounded_pressure, evidence
+from backend.services.jobs import bounded_pressure, large_jobs
+from backend.store.postgres.connections import reading
 from dashboard.subtask_columns import COLUMNS_MAX, completed, left_out_count
 from tests.support import observations as made
 from tests.support.observations import PARALLELISM, SINK, SOURCE, job, observation
@@ -90,7 +93,7 @@ async def test_what_is_too_large_for_one_answer_is_refused_with_the_cure(client,
 async def test_a_checkpoint_beyond_the_limit_is_not_read_as_a_whole_but_by_vertex(client, monkeypatch):
     link = await _link(client)
     monkeypatch.setattr(reader, "SUBTASKS_MAX", 5)
-    monkeypatch.setattr(evidence, "SUBTASKS_MAX", 5)
+    monkeypatch.setattr(large_jobs, "SUBTASKS_MAX", 5)
 
     for path in ("", "/subtasks", "/barriers", "/space-time"):
         answer = await client.get(link + path)
@@ -123,3 +126,27 @@ async def test_a_large_job_has_the_hosts_of_the_named_vertex_and_the_highest_val
 
 def test_the_client_asks_for_as_many_subtasks_as_one_answer_has():
     assert COLUMNS_MAX == subtasks.COLUMNS_MAX
+
+
+@pytest.mark.parametrize(("subtasks", "count"), [(PARALLELISM * 2 * 3, 3), (PARALLELISM * 2 * 2, 2), (1, 1)])
+async def test_of_a_large_job_only_the_newest_readings_of_a_time_are_read(
+    engine, clock, writer, target, monkeypatch, subtasks, count
+):
+    """Goal: what-if of a job with 100,000 subtasks does not read half an hour of their readings at once.
+
+    Method: three readings of two vertices, and limits on the subtasks that are read of a job that counts as large.
+    """
+    first = clock.at
+    for second in (0, 10, 20):
+        clock.at = first + timedelta(seconds=second)
+        read = tuple(made.pressure(v, clock.at) for v in (SOURCE, SINK))
+        await writer.write(observation(target, replace(job([made.completed(1)]), pressure=read), at=clock.at))
+    monkeypatch.setattr(large_jobs, "SUBTASKS_MAX", subtasks)
+    async with reading(engine) as connection:
+        run_id = (await connection.execute(text("SELECT id FROM runs"))).scalar_one()
+        until = clock.at + timedelta(seconds=1)
+        whole = await large_jobs.read_between(connection, run_id, first, until, is_large=False)
+        bounded = await large_jobs.read_between(connection, run_id, first, until, is_large=True)
+
+    assert len({r.observed_at for r in whole}) == 3
+    assert sorted({r.observed_at for r in bounded}) == sorted({r.observed_at for r in whole})[-count:]

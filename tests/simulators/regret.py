@@ -68,7 +68,7 @@ from backend.analysis.struck_spans import struck_spans
 from backend.domain.advice import Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError
-from backend.services.jobs.evidence import PRESSURE_WINDOW
+from backend.services.jobs.large_jobs import PRESSURE_WINDOW
 from tests.simulators import regret_report
 from tests.simulators.regret_fares import Fares
 from tests.simulators.regret_jobs import (

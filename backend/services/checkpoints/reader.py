@@ -28,8 +28,9 @@ from backend.domain.verdict import Basis, Verdict
 from backend.services.checkpoints.document_subtasks import in_document
 from backend.services.checkpoints.reconstruction import check_events, reconstructed_events
 from backend.services.checkpoints.restoring import restoring_out
-from backend.services.jobs.evidence import SUBTASKS_MAX, EvidenceReader, is_lost, readings_around
+from backend.services.jobs.evidence import EvidenceReader, is_lost, readings_around
 from backend.services.jobs.freshness import FINAL, freshness_now
+from backend.services.jobs.large_jobs import SUBTASKS_MAX
 from backend.services.long_work import LongWork
 from backend.services.micro_batches import batch_out
 from backend.services.paging import decode_cursor, page_of

@@ -9,10 +9,10 @@ and the age of an open checkpoint change all the time, so they count in steps of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import TypeVar
 from zlib import crc32
 
 import anyio.to_thread
@@ -40,12 +40,13 @@ from backend.services.jobs.findings import (
     finding_of,
     fingerprint_of,
 )
+from backend.services.jobs.large_jobs import LARGE, is_large_job, read_between, read_newest, with_details
 from backend.services.jobs.silent_jobs import as_heard
 from backend.store.advice.choices import choices_of
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
 from backend.store.jobs.findings import FindingRecord, findings_of, keep_findings, lock_findings
-from backend.store.jobs.pressure import Readings, newest_reading_at, readings_between, readings_since, since_within
+from backend.store.jobs.pressure import Readings, newest_reading_at
 from backend.store.jobs.reader import (
     JobRecord,
     RunRecord,
@@ -64,8 +65,6 @@ _log = structlog.get_logger(__name__)
 _CHECKPOINTS_COUNT = 26
 # An open checkpoint that the engine has not reported for this long is lost: its end will never be reported.
 _LOST_AFTER = timedelta(seconds=60)
-PRESSURE_WINDOW = timedelta(seconds=150)
-"""The readings of a finding are those of this time before the newest one."""
 _PRESSURE_NEAR = timedelta(seconds=60)
 _LOOK_BACK = timedelta(days=8)
 # The finding on a run that has not ended is computed again after this time even if nothing is known to have changed.
@@ -74,10 +73,6 @@ _KEPT = timedelta(minutes=5)
 _STEP_S = 30
 # Findings are computed and stored for at most this many jobs at a time. The runs of these jobs are locked meanwhile.
 _AT_ONCE = 50
-LARGE: Final = 10_000
-"""The values of a job with more subtasks than this are read in turns, and some of its readings are left out."""
-SUBTASKS_MAX: Final = 300_000
-"""Subtasks of all checkpoints of one job whose details are read. A checkpoint with more has none."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -318,16 +313,13 @@ class EvidenceReader:
         if not is_judged:
             since, until = readings_around(header, job.engine_now(self._clock.now()))
             since, until = since - job.reading_offset, until - job.reading_offset
-            if is_large:
-                since = await since_within(connection, run.id, since, until, most=SUBTASKS_MAX)
-            found = await readings_between(connection, [run.id], since, until, is_large=is_large)
-            readings = found.get(run.id, ())
+            readings = await read_between(connection, run.id, since, until, is_large=is_large)
         if not readings and not is_judged:
             read_at = await newest_reading_at(connection, {run.id: run.observed_at})
             large = {run.id} if is_large else set()
-            readings = (await _newest_readings(connection, read_at, large)).get(run.id, ())
+            readings = (await read_newest(connection, read_at, large)).get(run.id, ())
         shape = await shape_at(connection, run.id, header.triggered_at - job.reading_offset)
-        detailed = around if vertices else _with_details(around)
+        detailed = around if vertices else with_details(around)
         details = await details_of(connection, [r.place for r in detailed], vertices=vertices, is_large=is_large)
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
@@ -373,16 +365,17 @@ class EvidenceReader:
         taken = settings_taken_at(recent, changed)
         kept = [r for r in recent if taken is None or r.header.triggered_at >= taken.first_trigger_at]
         shape = (await newest_shapes(connection, [run.id]))[run.id]
+        is_large = is_large_job(shape.topology)
         read_at = (await newest_reading_at(connection, {run.id: run.observed_at})).get(run.id)
         readings: Readings = ()
         late: Mapping[int, tuple[LateBarrier, ...]] = {}
         if kept and read_at is not None:
             begin = max(kept[0].header.triggered_at - job.reading_offset - _PRESSURE_NEAR, read_at - window)
-            found = await readings_between(connection, [run.id], begin, read_at + timedelta(seconds=1))
-            readings = found.get(run.id, ())
+            end = read_at + timedelta(seconds=1)
+            readings = await read_between(connection, run.id, begin, end, is_large=is_large)
         if kept:
             late = (await late_barriers_of(connection, [run.id], kept[0].header.triggered_at)).get(run.id, {})
-        details = await details_of(connection, [r.place for r in _with_details(kept)])
+        details = await details_of(connection, [r.place for r in with_details(kept)], is_large=is_large)
         return JobEvidence(
             topology=shape.topology,
             now=job.engine_now(self._clock.now()),
@@ -402,22 +395,6 @@ class EvidenceReader:
         """Discard the cached findings of all other jobs."""
         wanted = set(job_ids)
         self._kept = {job_id: kept for job_id, kept in self._kept.items() if job_id in wanted}
-
-
-def _with_details(records: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
-    """Return the newest of these checkpoints of one run, whose details are read. ``records`` are oldest first.
-
-    The details of a subtask take 400 bytes of memory. So of a job with more than 11,000 subtasks, fewer checkpoints are
-    read with details than the rules can use, and all with their headers.
-    """
-    found: list[CheckpointRecord] = []
-    count = 0
-    for record in reversed(records):
-        count += record.header.subtask_count
-        if count > SUBTASKS_MAX:
-            break
-        found.append(record)
-    return found[::-1]
 
 
 def readings_around(header: CheckpointHeader, now: datetime) -> tuple[datetime, datetime]:
@@ -504,15 +481,15 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     usable = {a.record.run.id: [h for h in a.headers if not is_lost(h, a.record.run)] for a in asked}
     shapes = {a.record.run.id: a.shape for a in asked}
     places = [h.place for rows in usable.values() for h in rows]
-    detailed = [h.place for rows in usable.values() for h in _with_details(rows)]
-    large: set[str] = {a.record.run.id for a in asked if sum(v.parallelism for v in a.shape.topology.vertices) > LARGE}
+    detailed = [h.place for rows in usable.values() for h in with_details(rows)]
+    large: set[str] = {a.record.run.id for a in asked if is_large_job(a.shape.topology)}
     details = await details_of(connection, detailed, is_large=bool(large))
     batched = {r.run.id for r in records if r.run.engine.is_micro_batched}
     batches = await batches_of(connection, [p for p in places if p.run_id in batched])
     oldest = min((h.header.triggered_at for rows in usable.values() for h in rows), default=now)
     late = await late_barriers_of(connection, run_ids, oldest)
     read_at: dict[str, datetime] = {a.record.run.id: a.read_at for a in asked if a.read_at is not None}
-    readings = await _newest_readings(connection, read_at, large)
+    readings = await read_newest(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
     found = {
         r.id: JobEvidence(
@@ -556,9 +533,10 @@ async def _readings_of_struck(connection: AsyncConnection, record: JobRecord, ev
     found: list[VertexPressure] = []
     seen, offset = datetime.min.replace(tzinfo=UTC), record.reading_offset
     for since, until in struck_spans(evidence):
-        rows = await readings_between(connection, [record.run.id], since - offset, until - offset)
-        read = on_clock(rows.get(record.run.id, ()), offset)
-        found += [r for r in read if seen < r.observed_at < newest]
+        rows = await read_between(
+            connection, record.run.id, since - offset, until - offset, is_large=is_large_job(evidence.topology)
+        )
+        found += [r for r in on_clock(rows, offset) if seen < r.observed_at < newest]
         seen = until
     return tuple(found)
 
@@ -572,21 +550,13 @@ async def _with_neighbours(
         return evidence
     found: list[VertexPressure] = []
     for since, until in spans:
-        rows = await readings_between(connection, [run.id], since - offset, until - offset)
+        rows = await read_between(
+            connection, run.id, since - offset, until - offset, is_large=is_large_job(evidence.topology)
+        )
         seen = found[-1].observed_at if found else datetime.min.replace(tzinfo=UTC)
-        found += [r for r in on_clock(rows.get(run.id, ()), offset) if r.observed_at > seen]
+        found += [r for r in on_clock(rows, offset) if r.observed_at > seen]
     before = await shape_at(connection, run.id, spans[-1][0] - offset)
     return replace(evidence, earlier_pressure=tuple(found), config_before=before.config)
-
-
-async def _newest_readings(
-    connection: AsyncConnection, read_at: Mapping[str, datetime], large: Set[str]
-) -> Mapping[str, Readings]:
-    """Return the readings of the newest ``PRESSURE_WINDOW`` of each run, and fewer of the runs that are ``large``."""
-    since = {run: at - PRESSURE_WINDOW for run, at in read_at.items()}
-    for run in large & since.keys():
-        since[run] = await since_within(connection, run, since[run], read_at[run], most=SUBTASKS_MAX)
-    return await readings_since(connection, since, is_large=bool(large))
 
 
 _Work = tuple[JobEvidence, JobRecord, SettingsTaken | None, TierChoice | None]

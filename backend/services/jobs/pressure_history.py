@@ -20,7 +20,7 @@ from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import RunId, VertexId
 from backend.domain.pressure import PressureMeasure, on_clock
 from backend.domain.topology import Topology
-from backend.services.jobs.evidence import LARGE, SUBTASKS_MAX
+from backend.services.jobs.large_jobs import SUBTASKS_MAX, is_large_job
 from backend.services.jobs.reader import TimeRange, bounded
 from backend.store.jobs.pressure import newest_reading_at, readings_between, since_within
 from backend.store.jobs.pressure_history import (
@@ -90,7 +90,7 @@ class PressureHistoryService:
             subtasks = {}
             if vertex_id is not None:
                 subtasks = await subtask_buckets(connection, stored, vertex_id, measure)
-            is_large = sum(v.parallelism for v in topology.vertices) > LARGE
+            is_large = is_large_job(topology)
             recent = end - window
             if is_large and last is not None:
                 recent = await since_within(connection, last, recent, end, most=SUBTASKS_MAX)

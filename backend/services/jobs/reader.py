@@ -20,8 +20,9 @@ from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.verdict import Basis
 from backend.services.jobs.bounded_pressure import bounded_pressure
-from backend.services.jobs.evidence import LARGE, EvidenceReader, JobCase
+from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.large_jobs import is_large_job
 from backend.services.jobs.replay_debt import debt_fields
 from backend.services.micro_batches import batch_out, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
@@ -154,7 +155,7 @@ class JobService:
                 run: await since_within(connection, run, at - _LATEST_WINDOW, at, most=_SUBTASKS_MAX)
                 for run, at in newest.items()
             }
-            is_large = sum(v.parallelism for v in shapes[run_id].topology.vertices) > LARGE
+            is_large = is_large_job(shapes[run_id].topology)
             readings = (await readings_since(connection, windows, is_large=is_large)).get(run_id, ())
             points = []
             if wanted.since is not None or wanted.until is not None:

@@ -22,7 +22,7 @@
 #   make test-versions [FLINK="1.15 2.2"]           real Flink clusters from 1.13 to 2.3 with SQL and other jobs; needs a JDK
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
 #   make recovery-fit DATA="FILE ..."               the formula of recovery times, fitted to published recoveries
-#   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/fidelity.md)
+#   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/evidence/runtime-against-flink.md)
 #   make compare-pictures                           compare every page with its kept picture, on a quiet machine
 #   make plotly-bundle                              build the part of plotly.js that the charts use, with npm
 #   make driver-bundle                              fetch driver.js, with which the tour shows its steps, with npm

@@ -3,7 +3,7 @@
 Each recorded scenario runs on the runtime with the same parameters, with the sizes of records only (without bytes).
 The benchmark compares medians over the checkpoints. The formulas are used in two ways: with the same parameters only
 ("formula"), and with these parameters and the queues recorded on Flink ("queues"). The runtime uses virtual time, so
-the figures do not depend on the machine. docs/fidelity.md describes how the recordings were made.
+the figures do not depend on the machine. docs/evidence/runtime-against-flink.md describes how the recordings were made.
 
     python benchmarks/fidelity_bench.py [--recordings FOLDER [--keep]] [--only NAME] [--pairs 1] [--json]
 """

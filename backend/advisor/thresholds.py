@@ -1,6 +1,6 @@
 """The limits and estimates with which the advisor's rules compute.
 
-``docs/advice.md`` lists the same numbers, and a test checks this.
+``docs/reference/advice-rules.md`` lists the same numbers, and a test checks this.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The limits with which the rules of the diagnosis compare measured values.
 
-``docs/diagnosis.md`` lists the same values, and a test compares the two. They come from recordings of Flink 1.20
-under known load. The noise was tens to hundreds of milliseconds, so effects under half a second prove nothing.
+``docs/reference/verdict-thresholds.md`` lists the same values, and a test compares the two. They come from recordings
+of Flink 1.20 under known load. The noise was tens to hundreds of milliseconds, so effects under half a second prove
+nothing.
 """
 
 from __future__ import annotations

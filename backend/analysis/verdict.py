@@ -13,7 +13,7 @@ Otherwise, the verdict comes from the first of these rules that applies:
 
 If no rule applies, the verdict is undecided and names the readings that would decide. A Spark query has no barriers:
 ``verdict_micro_batch`` judges its micro-batches. The verdict does not depend on the order of subtasks.
-``docs/diagnosis.md`` describes the rules and their thresholds.
+``docs/diagnosis.md`` describes the rules.
 """
 
 from __future__ import annotations

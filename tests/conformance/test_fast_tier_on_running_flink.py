@@ -1,6 +1,6 @@
 """The fast tier predicts the recorded checkpoints of a running Flink, from the scenarios' arguments alone.
 
-Differences of tens of milliseconds are noise of a small machine (``docs/fidelity.md``).
+Differences of tens of milliseconds are noise of a small machine (``docs/evidence/runtime-against-flink.md``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from tests.simulators.fidelity_models import model_of
 
 SEEDS = (1, 2, 3)
 _EXPECTED = {"few-buffers": 0.45}
-"""Flink continues to fill a flushed buffer, so tiny pools hold less than the rule says (``docs/fidelity.md``)."""
+"""Flink continues to fill a flushed buffer, so tiny pools hold less than the rule says.
+
+``docs/evidence/runtime-against-flink.md`` has the figures.
+"""
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 The medians of real runs are stored in ``flink_running/recorded.json``. The runtime simulates each recorded
 scenario from the settings of the real run alone. ``make fidelity`` prints the whole comparison;
-docs/fidelity.md explains it.
+docs/evidence/runtime-against-flink.md explains it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``docs/advice.md`` agrees with the rules of the advice in the code."""
+"""``docs/reference/advice-rules.md`` agrees with the rules of the advice in the code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from backend.advisor import thresholds
 from tests.packaging.wheel_environment import ROOT
 
-DOCUMENT = (ROOT / "docs" / "advice.md").read_text()
+DOCUMENT = (ROOT / "docs" / "reference" / "advice-rules.md").read_text()
 CONSTANTS = {name: getattr(thresholds, name) for name in thresholds.__annotations__}
 ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", DOCUMENT, re.M))
 RULES = {"R-UC-1", "R-UC-2", *(f"R-AT-{n}" for n in range(1, 7)), "R-CAP-1"}

@@ -2,8 +2,8 @@
 
 Beside the prediction stands the plain rule, a warning after four fifths of the timeout. The constants of the prediction
 were chosen with seeds below 100, the tails of its interval with some below 4000, and the probabilities from which on it
-warns with the seeds 1000 to 1011 and from 6000 on. The figures in ``docs/diagnosis.md`` were scored on the untouched
-seeds 40000 to 40011.
+warns with the seeds 1000 to 1011 and from 6000 on. The figures in ``docs/evidence/early-warning.md`` were scored on
+the untouched seeds 40000 to 40011.
 
     python -m tests.simulators.early_warning [--seeds 6] [--from 6000] [--kind bursts] [--processes 2]
 """

@@ -1,4 +1,7 @@
-"""The scenarios of ``docs/fidelity.md`` as models of the twin, built from their arguments and settings alone."""
+"""The recorded scenarios as models of the twin, built from their arguments and settings alone.
+
+``docs/evidence/runtime-against-flink.md`` describes the scenarios.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The rows of the twin's proof, kept in a file, and their summaries: by measure, by family of scenario, and by order.
 
-python -m tests.simulators.twin_table FILE [--tier TIER] [--half HALF]    # tables as in docs/fidelity.md
+python -m tests.simulators.twin_table FILE [--tier TIER] [--half HALF]    # tables as in docs/evidence/twin.md
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ NEXT_COUNT: Final = EFFECT_MIN_COUNT
 """The interval of the share that expires is meant for so many next checkpoints: the fewest that can show an effect.
 
 A card is measured on the first 5, 10 and 20 checkpoints (``lifecycle``). A share of 5 varies more than one of 10, and
-one of 20 less. On drawn jobs, this interval holds all three about as often (docs/what-if.md).
+one of 20 less. On drawn jobs, this interval holds all three about as often (docs/evidence/hanging-stores.md).
 """
 _ONE_IN_20: Final = NormalDist().inv_cdf(0.95)
 _SAMPLES: Final = 500

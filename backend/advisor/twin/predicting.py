@@ -49,7 +49,7 @@ _TIER_ERROR = {Tier.RUNTIME: 0.05, Tier.FAST: 0.07, Tier.FORMULAS: 0.35}
 _RATE_ERROR = {Tier.RUNTIME: 0.02, Tier.FAST: 0.02, Tier.FORMULAS: 0.03}
 """What a job reads depends on its capacity and little on its queues, so its prediction is more exact.
 
-Measured on the recorded pairs of ``docs/fidelity.md``: of the tuning half, 5 % are off by more than 4 %.
+Measured on the recorded pairs of ``docs/evidence/twin.md``: of the tuning half, 5 % are off by more than 4 %.
 """
 _OTHER_MODE_ERROR = 0.1
 _UNCALIBRATED_ERROR = 0.3

@@ -1,6 +1,6 @@
 """The limits with which the rules of the diagnosis compare measured values.
 
-``docs/reference/verdict-thresholds.md`` lists the same values, and a test compares the two. They come from recordings
+``docs/reference/verdict-rules.md`` lists the same values, and a test compares the two. They come from recordings
 of Flink 1.20 under known load. The noise was tens to hundreds of milliseconds, so effects under half a second prove
 nothing.
 """

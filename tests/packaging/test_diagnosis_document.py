@@ -11,7 +11,7 @@ from backend.domain.verdict import Health, VerdictKind
 from tests.packaging.wheel_environment import ROOT
 
 DOCUMENT = (ROOT / "docs" / "diagnosis.md").read_text()
-TABLE = (ROOT / "docs" / "reference" / "verdict-thresholds.md").read_text()
+TABLE = (ROOT / "docs" / "reference" / "verdict-rules.md").read_text()
 CONSTANTS = {name: getattr(thresholds, name) for name in thresholds.__annotations__}
 ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", TABLE, re.M))
 

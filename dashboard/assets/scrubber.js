@@ -8,9 +8,13 @@
     // The next frame is requested when the previous one is drawn. A slow server thus drops frames and does not lag.
     const FIT_MS = 6000, FRAME_MS = 100, PATIENCE_MS = 2000;
     let show = null;
+    // Where the barrier front opens, if that is not the right end of its slider.
+    let opening = null;
 
     function begin(slider, playing, value, max, speed) {
-        const from = value === null || value === undefined || value >= max ? 0 : value;
+        // Where the page opens, nothing was chosen: the viewer sees the whole checkpoint.
+        const isChosen = value !== null && value !== undefined && value < max;
+        const from = isChosen && !(slider === "front-slider" && value === opening) ? value : 0;
         end();
         show = {
             slider: slider, playing: playing, path: window.location.pathname, from: from, max: max, began: Date.now(), asked: 0, sent: null, isDrawn: true,
@@ -58,10 +62,13 @@
     let scrubSent = [];
 
     addCallbacks({
-        scrub: function (value, max) {
-            // While dragging, request only the newest position, about ten times a second. At the right end, the
-            // front follows a checkpoint in progress.
-            scrubValue = value >= max ? null : value;
+        scrub: function (value, max, opens) {
+            // While dragging, request only the newest position, about ten times a second. Where the page opens, the
+            // front follows a checkpoint in progress. That is the right end, except of a checkpoint that failed and
+            // whose barriers went on.
+            const isEarly = opens !== null && opens !== undefined && opens < max;
+            opening = isEarly ? opens : null;
+            scrubValue = (isEarly ? value === opens : value >= max) ? null : value;
             moved("front-slider", value);
             if (scrubTimer === null && value !== undefined && value !== null) {
                 scrubTimer = window.setTimeout(function () {

@@ -24,7 +24,7 @@ _UNKNOWN_END_MS = 1000
 
 
 def scrubber(at_ms: int | None) -> Component:
-    """Build the scrubber with its slider at ``at_ms`` since the trigger; None puts it at the end."""
+    """Build the scrubber with its slider at ``at_ms`` since the trigger; None puts it where the page opens."""
     return html.Div(
         [
             html.Div(
@@ -86,6 +86,7 @@ def register(app: Dash) -> None:
         ClientsideFunction("bs", "scrub"),
         Input("front-slider", "value"),
         State("front-slider", "max"),
+        State("front-opens", "data"),
         prevent_initial_call=True,
     )
     app.clientside_callback(

@@ -35,7 +35,7 @@ def multiples(front: Front, view: FrontView) -> Chart:
     axes: dict[str, object] = {}
     notes = []
     for i, share in enumerate(SHARES):
-        at_ms = share * shown.end_ms
+        at_ms = share * shown.opens_ms
         drawn = Drawn(by_id, places.by_vertex, (), at_ms, view.theme, {})
         found = [*edge_traces(shown.edges, drawn), *rings(shown.vertices, places.by_vertex, at_ms, view.theme, _RADIUS)]
         number = "" if i == 0 else str(i + 1)
@@ -75,7 +75,7 @@ def multiples(front: Front, view: FrontView) -> Chart:
 def _words(front: Front) -> str:
     parts = []
     for share in SHARES:
-        at_ms = share * front.end_ms
+        at_ms = share * front.opens_ms
         counts = [v.counts(at_ms) for v in front.vertices]
         total = sum(sum(c.values()) for c in counts)
         reached = total - sum(c[SubtaskState.NOT_REACHED] for c in counts)

@@ -15,6 +15,8 @@ from enum import StrEnum
 from backend.contracts.api import CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
 from backend.contracts.barriers import BarriersOut
 from backend.domain.barriers import BarrierEventKind as Kind
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.verdict import Basis, VerdictKind
 
 
@@ -145,6 +147,11 @@ class Front:
     steps_ms: tuple[float, ...]
     """The instants at which a state changed, ascending. The arrow keys step through them."""
     end_ms: float
+    opens_ms: float
+    """The instant that is shown at first: the end of the checkpoint, or now if it is in progress.
+
+    Barriers and acknowledgements may arrive after a checkpoint has failed, and thus after this instant.
+    """
     basis: Basis
 
 
@@ -189,7 +196,16 @@ def build(
     )
     moments = steps(placed, drawn)
     end_ms = max([*moments, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0), 1.0])
-    return Front(tuple(placed), drawn, moments, end_ms, Basis.MEASURED if is_measured else Basis.RECONSTRUCTED)
+    basis = Basis.MEASURED if is_measured else Basis.RECONSTRUCTED
+    return Front(tuple(placed), drawn, moments, end_ms, min(end_ms, _failed_ms(checkpoint, end_ms)), basis)
+
+
+def _failed_ms(checkpoint: CheckpointDetailOut, end_ms: float) -> float:
+    """Return when a checkpoint failed, or ``end_ms`` if it did not fail or the time is not known."""
+    if checkpoint.status is not CheckpointStatus.FAILED:
+        return end_ms
+    limit = checkpoint.timeout_ms if checkpoint.failure_reason is FailureReason.EXPIRED else None
+    return min((float(t) for t in (checkpoint.end_to_end_duration_ms, limit) if t is not None), default=end_ms)
 
 
 def with_measured_barriers(checkpoint: CheckpointDetailOut, barriers: BarriersOut | None) -> CheckpointDetailOut:

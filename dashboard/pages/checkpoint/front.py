@@ -53,6 +53,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "scale": Output("front-heat-scale", "children"),
             "slider_max": Output("front-slider", "max"),
             "slider": Output("front-slider", "value", allow_duplicate=True),
+            "opens": Output("front-opens", "data"),
             "steps": Output("front-steps", "data"),
             "map": Output("front-map-data", "data"),
             "finder": {
@@ -134,7 +135,8 @@ async def redraw(
 ) -> Changes:
     """Return the barrier front at ``at_ms`` since the trigger.
 
-    If ``at_ms`` is None, the front is that at the end of the checkpoint, or now if the checkpoint is in progress.
+    If ``at_ms`` is None, the front is that at the end of the checkpoint, or now if the checkpoint is in progress. After
+    a failed checkpoint has ended, further barriers may arrive, to which the viewer can move the scrubber.
     """
     page = look_of(look)
     if not loaded:
@@ -149,7 +151,7 @@ async def redraw(
         read_barriers(client, key, is_over=not is_open), _readings(client, checkpoint)
     )
     model = models.of(checkpoint, job, barriers, loaded["elapsed_ms"] if is_open else None)
-    shown_ms = model.end_ms if at_ms is None else min(float(at_ms), model.end_ms)
+    shown_ms = model.opens_ms if at_ms is None else min(float(at_ms), model.end_ms)
     view = FrontView(
         page.theme,
         opened_of(chosen, checkpoint),
@@ -187,11 +189,13 @@ def _slider(
     model: times.Front, page: Look, at_ms: float | None, slider_max: float | None, slider: float | None
 ) -> Changes:
     end = round(model.end_ms + 0.5)
-    changes: Changes = {}
+    # Of an ended checkpoint that nothing followed, the scrubber opens at its right end.
+    opens = end if model.opens_ms >= model.end_ms else round(model.opens_ms)
+    changes: Changes = {"opens": opens}
     if end != slider_max:
         changes["slider_max"] = end
-    if at_ms is None and slider != end:
-        changes["slider"] = end
+    if at_ms is None and slider != opens:
+        changes["slider"] = opens
     return changes
 
 

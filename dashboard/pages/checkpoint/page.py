@@ -39,6 +39,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="cp-opened", data=None if chosen.opened is None else list(chosen.opened)),
             dcc.Store(id="cp-picked", data=chosen.picked),
             dcc.Store(id="front-at", data=chosen.at_ms),
+            dcc.Store(id="front-opens"),
             dcc.Store(id="front-steps"),
             dcc.Store(id="front-map-data"),
             dcc.Store(id="front-centre", data=chosen.centre),

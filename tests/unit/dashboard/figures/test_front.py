@@ -11,6 +11,7 @@ import pytest
 
 from backend.contracts.pressure_history import PressureHistoryOut, VertexHistoryOut
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.figures import front, gantt
@@ -174,6 +175,28 @@ def test_the_front_of_an_open_checkpoint_ends_at_the_elapsed_time(fake):
     assert front_of(fake, "jruntime", elapsed_ms=99_000).end_ms == 99_000
 
 
+@pytest.mark.parametrize(
+    ("changes", "opens_ms"),
+    [
+        ({}, 3_000),
+        # The coordinator noticed the timeout late.
+        ({"end_to_end_duration_ms": 3_300}, 3_000),
+        # The timeout was made longer since.
+        ({"timeout_ms": 600_000}, 3_002),
+        ({"failure_reason": FailureReason.DECLINED}, 3_002),
+        ({"failure_reason": FailureReason.DECLINED, "end_to_end_duration_ms": None}, 3_380),
+        ({"status": CheckpointStatus.COMPLETED, "failure_reason": None}, 3_380),
+    ],
+)
+def test_the_front_opens_at_the_end_of_the_checkpoint_and_not_at_a_barrier_after_it(fake, changes, opens_ms):
+    expired = next(c for c in fake.jobs["jE"].checkpoints if c.checkpoint_id == 14)
+
+    model = front_of(fake, "jE", expired.model_copy(update=changes))
+
+    assert model.end_ms == 3_380
+    assert model.opens_ms == opens_ms
+
+
 def test_a_checkpoint_of_an_older_graph_is_still_drawn(fake):
     found = newest(fake, "jruntime")
     model = times.build(found, [], [], None)
@@ -307,7 +330,7 @@ def _large(vertices=60, subtasks=200):
     ]  # fmt: skip
     ends = [(i, 4 * (i // 4 + 1) + row) for i in range(vertices - 4) for row in {i % 4, (i + 1) % 4}]
     drawn = tuple(times.FrontEdge(f"v{a}", f"v{b}", (), False) for a, b in ends)
-    return times.Front(tuple(made), drawn, times.steps(made, drawn), 1000.0, Basis.RECONSTRUCTED)
+    return times.Front(tuple(made), drawn, times.steps(made, drawn), 1000.0, 1000.0, Basis.RECONSTRUCTED)
 
 
 def test_a_large_graph_is_shown_in_part_with_a_map_of_all_of_it():
@@ -378,7 +401,7 @@ def test_the_labels_of_edges_that_cross_keep_apart():
     made = tuple(times.FrontVertex(v, v, layer, row, subtasks, is_guilty=False) for v, (layer, row) in layers.items())
     lines = tuple(times.FrontEdge(f"s{s}", f"j{j}", (), is_measured=False) for s in range(3) for j in range(2))
 
-    crossing = times.Front(made, lines, (0.0,), 5_000.0, Basis.RECONSTRUCTED)
+    crossing = times.Front(made, lines, (0.0,), 5_000.0, 5_000.0, Basis.RECONSTRUCTED)
     chart = front.draw(crossing, 1_000.0, FrontView(LIGHT))
 
     go.Figure(chart.figure)

@@ -67,6 +67,20 @@ async def test_the_scrubber_moves_the_front(ui):
     assert "ledger-sink: barrier at 4 of 4, 4 acknowledged" in end["front-summary"]["children"]
 
 
+async def test_the_front_of_an_expired_checkpoint_opens_at_its_timeout_and_the_scrubber_goes_on(ui):
+    _, values = await _loaded(ui, checkpoint_values("jE", 14))
+
+    opened = await ui.call("front-graph.figure", values, by="cp-digest.data")
+    later = await ui.call("front-graph.figure", values | {"front-at.data": 3_380}, by="front-at.data")
+
+    # The barrier reached two subtasks of the sink after the timeout.
+    assert opened["front-position"]["children"] == "3.0 s"
+    assert opened["front-slider"] == {"value": 3_000, "max": 3_380}
+    assert opened["front-opens"]["data"] == 3_000
+    assert "Writer: barrier at 2 of 4" in opened["front-summary"]["children"]
+    assert "Writer: barrier at 4 of 4" in later["front-summary"]["children"]
+
+
 async def test_without_channels_the_front_says_that_it_is_reconstructed(ui):
     _, values = await _loaded(ui, checkpoint_values("jE", 14))
 

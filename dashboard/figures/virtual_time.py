@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from backend.contracts.simulations import SimulationRunOut
 from dashboard.figures.base import Chart
-from dashboard.figures.timeline import Around, timeline
+from dashboard.figures.timeline import Around, longest_shown_ms, timeline
 from dashboard.palette import Theme
 from dashboard.span import EPOCH
 
 _INSTANT: Final = re.compile(r"1970-01-01 (\d\d:\d\d:\d\d) \([^)]*\)")
 
 
-def virtual_timeline(run: SimulationRunOut, theme: Theme) -> Chart:
-    """Draw the checkpoints of a run over virtual time."""
-    until = EPOCH + timedelta(seconds=run.virtual_time_s)
+def virtual_timeline(run: SimulationRunOut, theme: Theme, beside: Sequence[SimulationRunOut] = ()) -> Chart:
+    """Draw the checkpoints of a run over virtual time.
+
+    The axes have room for the runs ``beside`` too, so that their timelines can be compared by eye.
+    """
+    until = _end_of(run)
     chart = timeline(
         list(reversed(run.checkpoints)),
-        Around(since=EPOCH, until=until),
+        Around(since=EPOCH, until=max([until, *map(_end_of, beside)])),
         theme=theme,
         where=UTC,
         timeout_ms=run.timeout_ms,
         interval_ms=run.interval_ms,
         now=until,
         revision=run.trace_hash,
+        axis_ms=max((longest_shown_ms(r.checkpoints, r.timeout_ms, _end_of(r)) for r in beside), default=0.0),
     )
     figure: dict[str, Any] = dict(chart.figure)
     axis = figure["layout"]["xaxis"]
@@ -41,3 +46,7 @@ def virtual_timeline(run: SimulationRunOut, theme: Theme) -> Chart:
         for trace in figure["data"]
     ]
     return Chart(figure, chart.table, chart.summary, chart.height_px, chart.hints)
+
+
+def _end_of(run: SimulationRunOut) -> datetime:
+    return EPOCH + timedelta(seconds=run.virtual_time_s)

@@ -1,6 +1,6 @@
 """Draws the phase chart of a checkpoint: when each subtask was in which phase."""
 
 from dashboard.figures.gantt.bars import segments
-from dashboard.figures.gantt.chart import gantt
+from dashboard.figures.gantt.chart import end_of, gantt
 
-__all__ = ["gantt", "segments"]
+__all__ = ["end_of", "gantt", "segments"]

@@ -51,16 +51,18 @@ def gantt(
     is_path_pinned: bool = True,
     elapsed_ms: int | None = None,
     is_narrow: bool = False,
+    axis_ms: float = 0.0,
 ) -> Chart:
     """Draw the phase chart of one checkpoint. The ``customdata`` of a bar is ``[vertex id, subtask or null]``.
 
     ``elapsed_ms`` is how long a checkpoint in progress has taken so far. In a narrow window, the labels stand above
-    the bars.
+    the bars. The axis goes at least to ``axis_ms``.
     """
     rows = rows_of(checkpoint, opened, sort, is_path_pinned=is_path_pinned)
     if not rows:
         return empty(theme, "The engine no longer had the subtasks of this checkpoint when Barrierscope read it.")
-    end_ms = _end(checkpoint, rows, elapsed_ms)
+    end_ms = end_of(checkpoint, elapsed_ms)
+    axis_ms = max(axis_ms, end_ms)
     traces = [
         envelopes(rows, theme),
         *unacknowledged(rows, theme, end_ms),
@@ -68,13 +70,13 @@ def gantt(
         overlaid_alignment(rows),
         gauge_marks(rows, theme),
         *(critical_path(checkpoint, rows, theme) if is_path_pinned else []),
-        pointer_bars(rows, end_ms),
+        pointer_bars(rows, axis_ms),
     ]
     row_px = _NARROW_ROW_PX if is_narrow else _ROW_PX
     height_px = (108 if _is_long(rows) else 70) + row_px * len(rows)
     if is_narrow:
         traces = [_thinner(t) for t in traces]
-    figure = {"data": traces, "layout": _layout(checkpoint, rows, theme, end_ms, height_px, is_narrow=is_narrow)}
+    figure = {"data": traces, "layout": _layout(checkpoint, rows, theme, axis_ms, height_px, is_narrow=is_narrow)}
     return Chart(figure, table(checkpoint), summary(checkpoint), height_px)
 
 
@@ -137,7 +139,8 @@ def _layout(
     )
 
 
-def _end(checkpoint: CheckpointDetailOut, rows: Sequence[GanttRow], elapsed_ms: int | None) -> float:
+def end_of(checkpoint: CheckpointDetailOut, elapsed_ms: int | None = None) -> float:
+    """Return the last time that the phase chart of a checkpoint shows, in milliseconds since the trigger."""
     ends: list[float] = [1.0, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0)]
     for vertex in checkpoint.vertices:
         for s in vertex.subtasks:

@@ -32,6 +32,8 @@ class View:
     """The shown range, in milliseconds since the trigger. None means all of it."""
     at_ms: float | None = None
     """The instant that the viewer marked."""
+    axis_ms: float = 0.0
+    """Without ``ends_ms``, the axis goes at least to this time, which a diagram beside this one needs."""
 
 
 def space_time(found: SpaceTimeOut, view: View, *, revision: str) -> Chart:
@@ -41,7 +43,8 @@ def space_time(found: SpaceTimeOut, view: View, *, revision: str) -> Chart:
     theme = view.theme
     row_px = _row_px(len(found.lanes), is_narrow=view.is_narrow)
     height_px = _ABOVE_PX + _BELOW_PX + row_px * len(found.lanes)
-    begin, end = view.ends_ms or (-0.01 * found.end_ms, 1.02 * found.end_ms)
+    whole_ms = max(found.end_ms, view.axis_ms)
+    begin, end = view.ends_ms or (-0.01 * whole_ms, 1.02 * whole_ms)
     ticks, tick_words = _ticks(max(begin, 0.0), end)
     return Chart(
         {

@@ -67,16 +67,17 @@ def timeline(
     now: datetime,
     is_log: bool = False,
     revision: str = "",
+    axis_ms: float = 0.0,
 ) -> Chart:
     """Draw the timeline of ``checkpoints``, which are newest first.
 
     The ``customdata`` of a mark is ``[run id, checkpoint id, trigger time in epoch ms]``. A checkpoint in progress is
-    drawn with the time from its trigger to ``now`` as its duration.
+    drawn with the time from its trigger to ``now`` as its duration. The axis of durations goes at least to ``axis_ms``.
     """
     if not checkpoints:
         words = "No checkpoint has been seen yet." if around.since is None else "There is no checkpoint in this range."
         return empty(theme, words, height_px=HEIGHT_PX)
-    longest_ms = _longest_ms(checkpoints, timeout_ms, now)
+    longest_ms = max(axis_ms, longest_shown_ms(checkpoints, timeout_ms, now))
     since = around.since or min(c.triggered_at for c in checkpoints)
     brackets = median_steps([c for c in around.changes if c.at >= since], since, theme, where)
     until = around.until or max(c.triggered_at for c in checkpoints)
@@ -220,7 +221,7 @@ def _traces(
     ]
 
 
-def _longest_ms(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None, now: datetime) -> float:
+def longest_shown_ms(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None, now: datetime) -> float:
     """Return the longest duration, or the timeout if it is longer, but not much longer.
 
     On an axis up to a much longer timeout, all marks would be near zero. An open checkpoint counts only if no other one

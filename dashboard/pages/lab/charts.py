@@ -75,6 +75,6 @@ async def redraw(
     now = digest(shown["id"], None if kind == "timeline" else number, view, at_ms if kind in _MOVING else None)
     if now == before:
         raise PreventUpdate
-    one = (await shown_of(client, found, number))[index]
-    chart = chart_of(kind, one, view, at_ms=at_ms)
+    sides = await shown_of(client, found, number)
+    chart = chart_of(kind, sides[index], view, at_ms=at_ms, beside=sides)
     return {"message": None, "chart": cards.chart_values(f"lab-{kind}-{'ab'[index]}", chart), "digest": now}

@@ -20,7 +20,7 @@ from dashboard.components.simulations import simulated
 from dashboard.figures import timeline as timeline_figure
 from dashboard.figures.base import Chart, empty
 from dashboard.figures.front import FrontView, draw, times
-from dashboard.figures.gantt import gantt
+from dashboard.figures.gantt import end_of, gantt
 from dashboard.figures.space_time import View, space_time
 from dashboard.figures.virtual_time import virtual_timeline
 from dashboard.live import Look
@@ -99,11 +99,11 @@ def _front_of(shown: Shown) -> times.Front | None:
     )
 
 
-def chart_of(kind: str, shown: Shown, view: Look, *, at_ms: float | None) -> Chart:
-    """Draw one chart of a run."""
+def chart_of(kind: str, shown: Shown, view: Look, *, at_ms: float | None, beside: Sequence[Shown] = ()) -> Chart:
+    """Draw one chart of a run. Its axes have room for the same chart of the runs ``beside``."""
     is_narrow = view.is_narrow or shown.is_beside
     if kind == "timeline":
-        return virtual_timeline(shown.run, view.theme)
+        return virtual_timeline(shown.run, view.theme, [s.run for s in beside])
     if shown.found is None:
         return empty(view.theme, _ABSENT)
     checkpoint = shown.found.checkpoint
@@ -114,7 +114,8 @@ def chart_of(kind: str, shown: Shown, view: Look, *, at_ms: float | None) -> Cha
             for v in checkpoint.vertices
             if subtasks <= _OPENED_MAX or v.vertex_id == checkpoint.verdict.vertex_id
         ]
-        return gantt(checkpoint, theme=view.theme, opened=opened, is_narrow=is_narrow)
+        axis_ms = max((end_of(s.found.checkpoint) for s in beside if s.found is not None), default=0.0)
+        return gantt(checkpoint, theme=view.theme, opened=opened, is_narrow=is_narrow, axis_ms=axis_ms)
     if kind == "front":
         front = _front_of(shown)
         assert front is not None
@@ -122,12 +123,14 @@ def chart_of(kind: str, shown: Shown, view: Look, *, at_ms: float | None) -> Cha
         return draw(front, at, FrontView(view.theme, is_narrow=view.is_narrow))
     if shown.found.space_time is None:
         return empty(view.theme, _OLDER)
+    ends = [s.found.space_time.end_ms for s in beside if s.found is not None and s.found.space_time is not None]
     return space_time(
         shown.found.space_time,
         View(
             view.theme,
             is_narrow=is_narrow,
             at_ms=at_ms if at_ms is not None and at_ms <= shown.found.space_time.end_ms else None,
+            axis_ms=max(ends, default=0.0),
         ),
         revision=f"{checkpoint.run_id}/{checkpoint.checkpoint_id}",
     )

@@ -184,10 +184,11 @@ async def draw(
     except ApiNotFoundError:
         raise PreventUpdate from None
     changes: Changes = {"drawn": at_ms}
-    for side, one in zip(SIDES, await _sides(client, route["job"], found), strict=True):
+    sides = await _sides(client, route["job"], found)
+    for side, one in zip(SIDES, sides, strict=True):
         for kind in KINDS:
             name = f"whatif-{kind}-{side}"
-            changes[f"{kind}-{side}"] = cards.chart_values(name, chart_of(kind, one, view, at_ms=at_ms))
+            changes[f"{kind}-{side}"] = cards.chart_values(name, chart_of(kind, one, view, at_ms=at_ms, beside=sides))
     return changes
 
 

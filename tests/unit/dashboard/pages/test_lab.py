@@ -231,6 +231,25 @@ async def test_each_chart_is_drawn_only_in_view_and_only_once_for_the_same_data(
             assert await ui.call(figure, values | same, by=by) is None
 
 
+@pytest.mark.parametrize("kind", ["timeline", "gantt", "space-time"])
+async def test_two_charts_beside_each_other_have_the_same_axes(ui, kind):
+    ui.fake.simulations.add_completed(request())
+    values = LOOK | shown_of(await refreshed(ui)) | {"lab-checkpoint.data": None, "lab-at.value": 5}
+    layouts = []
+    for side in ("a", "b"):
+        chart = f"lab-{kind}-{side}"
+        by = f"{chart}-visible.data"
+        drawn = await ui.call(f"{chart}-graph.figure", values | {by: True}, by=by)
+        layouts.append(drawn[f"{chart}-graph"]["figure"]["layout"])
+
+    a, b = layouts
+    for axis in ("xaxis", "yaxis"):
+        assert a[axis]["range"] == b[axis]["range"]
+        assert a[axis].get("tickvals") == b[axis].get("tickvals")
+    # The durations of the two protocols differ, so a chart of its own would have other axes.
+    assert a["xaxis" if kind != "timeline" else "yaxis"]["range"][1] > 100
+
+
 async def test_the_timeline_has_virtual_times_and_no_date(ui):
     ui.fake.simulations.add_completed(request())
     values = LOOK | shown_of(await refreshed(ui)) | {"lab-timeline-a-visible.data": True}

@@ -7,6 +7,11 @@
     // A grid has one Tab stop for its head and one for its rows. The arrow keys move between cells.
     window.dashAgGridFunctions = Object.assign({
         bsLeave: () => false,
+        // From the head, Tab goes on to the first row. Row -1 of the head stands for the rows below it.
+        bsToRows: function (asked) {
+            const column = asked.api.getAllDisplayedColumns()[0];
+            return asked.backwards || !column ? false : { headerRowIndex: -1, column: column };
+        },
     }, window.dashAgGridFunctions);
 
     const cells = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});

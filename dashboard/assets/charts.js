@@ -202,7 +202,7 @@
                     ensureDomOrder: true,
                     suppressColumnVirtualisation: true,
                     tabToNextCell: { function: "bsLeave()" },
-                    tabToNextHeader: { function: "bsLeave()" },
+                    tabToNextHeader: { function: "bsToRows(params)" },
                 },
                 style: { height: "320px" },
             }, shown),

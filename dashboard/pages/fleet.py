@@ -117,7 +117,7 @@ def layout(route: routes.Route) -> Component:
             "tooltipShowDelay": 300,
             "ensureDomOrder": True,
             "tabToNextCell": {"function": "bsLeave()"},
-            "tabToNextHeader": {"function": "bsLeave()"},
+            "tabToNextHeader": {"function": "bsToRows(params)"},
             "animateRows": False,
             "suppressColumnMoveAnimation": True,
             "domLayout": "normal",

@@ -139,7 +139,7 @@ def test_a_fleet_on_which_nothing_changes_requests_nothing_and_hears_of_a_change
         assert watch.found == []
 
 
-def test_the_keyboard_passes_the_fleet_with_one_stop_and_the_arrow_keys_move_in_it(browser, site):
+def test_head_and_rows_of_the_fleet_have_one_tab_stop_each_and_the_arrow_keys_move_in_them(browser, site):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/")
         page.wait_for_selector("#fleet-grid .ag-row a.row-link")
@@ -147,13 +147,27 @@ def test_the_keyboard_passes_the_fleet_with_one_stop_and_the_arrow_keys_move_in_
         page.keyboard.press("Tab")
         expect(page.locator("#fleet-grid .ag-header-cell[col-id=name]")).to_be_focused()
         page.keyboard.press("Tab")
-        assert page.locator("#fleet-grid :focus").count() == 0
-        page.focus("#fleet-grid .ag-header-cell[col-id=name]")
-        page.keyboard.press("ArrowDown")
-        page.keyboard.press("ArrowDown")
         row = page.locator("#fleet-grid .ag-row:has(:focus)")
+        expect(row).to_have_attribute("row-index", "0")
+        page.keyboard.press("ArrowDown")
         expect(row).to_have_attribute("row-index", "1")
+        # The next Tab stop is after the grid, and Shift and Tab lead back to the rows.
+        page.keyboard.press("Tab")
+        assert page.locator("#fleet-grid :focus").count() == 0
+        page.keyboard.press("Shift+Tab")
+        expect(row).to_have_count(1)
+        page.keyboard.press("Home")
         address = row.locator("a.row-link").get_attribute("href") or ""
         page.keyboard.press("Enter")
         page.wait_for_url(f"**{address}")
         assert watch.found == []
+
+
+def test_the_first_row_is_in_sight_on_a_phone(browser, site):
+    with opened(browser, site) as (page, _):
+        page.set_viewport_size({"width": 390, "height": 664})
+        page.goto("/ui/")
+        page.wait_for_selector("#fleet-grid .ag-row a.row-link")
+        box = page.locator("#fleet-grid .ag-row[row-index='0']").first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 664

@@ -1,5 +1,5 @@
 /* Tells from the browser's own clock that the service no longer answers, and keeps the word beside the switches true:
-   live, stale, no fresh data, no answer. */
+   live, final, stale, no fresh data, no answer. */
 (function () {
     "use strict";
 
@@ -60,6 +60,8 @@
         if (document.querySelector("#page [data-stale='page'], #page [data-stale='rows']")) {
             return ["stale", "live-word is-stale"];
         }
+        // What has ended is shown as it was stored, whether or not anything is still read.
+        if (document.querySelector("#page [data-stale='final']")) { return ["final", "live-word is-final"]; }
         return ["live", "live-word"];
     }
 

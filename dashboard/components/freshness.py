@@ -66,6 +66,13 @@ def note(value: FreshnessOut | None, subject: str, *, evaluated: str = "") -> ht
     return _note([words], is_page=True)
 
 
+def final(value: FreshnessOut | None) -> html.Span | None:
+    """Build the mark of a page that will not change any more, or None. The word beside the switches is then *final*."""
+    if value is None or value.state is not Freshness.FINAL:
+        return None
+    return html.Span(hidden=True, **attrs({"data-stale": "final"}))
+
+
 def fleet_note(groups: Sequence[StaleOut], total: int) -> html.Div | None:
     """Build the note that counts the stale rows of the fleet by reason, or None if every row is current."""
     if not groups:

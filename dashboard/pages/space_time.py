@@ -19,7 +19,7 @@ from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, legends, status
+from dashboard.components import cards, freshness, legends, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import space_time
 from dashboard.figures.space_time import words
@@ -53,6 +53,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="st-ends", data=None if chosen.ends_ms is None else list(chosen.ends_ms)),
             dcc.Store(id="st-at", data=chosen.at_ms),
             html.Div(id="st-message"),
+            html.Div(id="st-stale"),
             html.Div(id="st-head", className="page-head"),
             html.Div(id="st-cut", className="awaited"),
             cards.chart(
@@ -85,6 +86,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("st-message", "children"),
+            "stale": Output("st-stale", "children"),
             "head": Output("st-head", "children"),
             "cut": Output("st-cut", "children"),
             "basis": Output("st-basis", "children"),
@@ -162,6 +164,7 @@ async def refresh(
     shown = space_time.space_time(found, how, revision=f"{key}{ends_ms}{found.opened}")
     return {
         "message": None,
+        "stale": freshness.note(checkpoint.freshness, "This checkpoint") or freshness.final(checkpoint.freshness),
         "head": _head(checkpoint),
         "cut": _cut(found.cut),
         "basis": [] if found.basis is Basis.MEASURED else status.basis(found.basis),

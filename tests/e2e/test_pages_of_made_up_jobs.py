@@ -370,6 +370,37 @@ def test_the_barrier_front_plays_to_its_end_and_the_space_bar_stops_it(browser, 
         assert watch.found == []
 
 
+def test_the_barrier_front_of_an_expired_checkpoint_opens_at_its_timeout_and_plays_from_the_trigger(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto(PAGES["expired"])
+        at, thumb = page.locator("#front-position"), page.locator("#front-slider [role=slider]")
+        expect(at).to_have_text("3.0 s")
+        expect(thumb).to_have_attribute("aria-valuenow", "3000")
+        # Barriers that came after the timeout are shown on request, and the address then contains the instant.
+        thumb.press("End")
+        expect(at).to_have_text("3.4 s")
+        expect(page).to_have_url(re.compile(r"[?&]t=3380"))
+        page.reload()
+        expect(at).to_have_text("3.4 s")
+        page.goto(PAGES["expired"])
+        expect(at).to_have_text("3.0 s")
+        page.click("#front-play")
+        until(lambda: int(thumb.get_attribute("aria-valuenow") or 3_000) < 2_000, "it plays from the trigger")
+        page.click("#front-play")
+        assert watch.found == []
+
+
+def test_the_page_of_an_ended_checkpoint_is_final_and_that_of_an_open_one_is_live(browser, site):
+    with opened(browser, site) as (page, watch):
+        word = page.locator("#live-word")
+        for path in (PAGES["expired"], f"{PAGES['expired']}/space-time"):
+            page.goto(path)
+            expect(word).to_have_text("final")
+        go(page, PAGES["open"])
+        expect(word).to_have_text("live")
+        assert watch.found == []
+
+
 def test_a_page_of_a_slow_service_asks_for_nothing_new_until_it_has_its_answers(browser, site):
     held: list[Route] = []
     is_slow = True

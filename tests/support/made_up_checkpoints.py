@@ -31,8 +31,10 @@ from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, SubtaskMeasure
 from backend.domain.engines import FLINK
 from backend.domain.failure import FailureReason
+from backend.domain.freshness import Freshness
 from backend.domain.rollup import hour_of
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
+from tests.support.api_examples import stale
 
 RECORDINGS = Path(__file__).parents[1] / "contract" / "recordings"
 HOSTILE = "<img src=x onerror=alert(1)> =cmd()|'/c calc'!A1 %{x} <b>bold</b>"
@@ -247,6 +249,7 @@ def document(
         timeout_ms=timeout_ms,
         aligned_timeout_ms=None,
         vertices=vertices,
+        freshness=stale(Freshness.FINAL) if status.is_terminal else None,
         critical_path=_path(vertices),
         verdict=verdict,
         has_barriers=has_barriers,

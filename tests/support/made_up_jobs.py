@@ -166,6 +166,7 @@ class MadeUpJobs:
             vertices.append(v.model_copy(update={"subtasks": subtasks, "acknowledged_count": done}))
         update = {
             "status": CheckpointStatus.IN_PROGRESS,
+            "freshness": None,
             "triggered_at": self._now() - elapsed,
             "end_to_end_duration_ms": None,
             "latest_ack_at": None,

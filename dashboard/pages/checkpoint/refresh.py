@@ -101,7 +101,7 @@ async def refresh(
     buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
     changes: Changes = {
         "message": None,
-        "stale": freshness.note(found.freshness, "This checkpoint"),
+        "stale": freshness.note(found.freshness, "This checkpoint") or freshness.final(found.freshness),
         "head": parts.head(found, view),
         "verdict": parts.verdict_part(found, out),
         "facts": parts.facts(found, view),

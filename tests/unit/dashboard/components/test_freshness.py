@@ -21,6 +21,12 @@ def test_a_current_document_has_no_note(value):
     assert freshness.note(value, "This job") is None
 
 
+def test_only_a_document_that_cannot_change_is_marked_as_final():
+    marks = {s: freshness.final(stale(s)) for s in Freshness}
+    assert [s for s, mark in marks.items() if mark is not None] == [Freshness.FINAL]
+    assert freshness.final(None) is None
+
+
 @pytest.mark.parametrize("state", [s for s in Freshness if s.is_stale])
 def test_the_note_names_the_reason_of_each_stale_state(state):
     words = texts(freshness.note(stale(state), "This job"))

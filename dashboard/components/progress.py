@@ -6,6 +6,8 @@ contains the checkpoint that the panel shows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dash import dcc, html
 from dash.development.base_component import Component
 
@@ -80,11 +82,12 @@ def panel(page: str) -> html.Div:
     )
 
 
-def head(progress: ProgressOut, *, is_last: bool = False) -> list[Component]:
+def head(progress: ProgressOut, *, is_last: bool = False, phases: Sequence[Sequence[str]] = ()) -> list[Component]:
     """Build the head of the panel: the checkpoint, the judgement with its rule, and the time left.
 
     A judgement states whether the checkpoint is progressing, slow or stuck. If ``is_last``, no other checkpoint
-    follows, so the panel need not have room for the head of a checkpoint in progress.
+    follows, so the panel need not have room for the head of a checkpoint in progress. ``phases`` are the largest
+    values of an ended checkpoint, which stand where a checkpoint in progress has its prediction.
     """
     is_over = progress.status.is_terminal
     tone = status.JUDGEMENT_TONES[progress.judgement]
@@ -106,7 +109,7 @@ def head(progress: ProgressOut, *, is_last: bool = False) -> list[Component]:
                 cards.fact("Took" if is_over else "So far", text.duration(progress.elapsed_ms)),
                 _countdown(progress),
                 *_expiry(progress),
-                *([] if is_over else [_unaligned(progress)]),
+                *([cards.fact(word, value) for word, value in phases] if is_over else [_unaligned(progress)]),
             ]
         ),
         *_finish(progress),
@@ -118,14 +121,32 @@ def head(progress: ProgressOut, *, is_last: bool = False) -> list[Component]:
 def actions(page: str, progress: ProgressOut) -> list[Component]:
     """Build a button for each action.
 
-    An action that is not possible now has an inactive button, with the reason below it.
+    An action that is not possible now has an inactive button, with the reason below it. Of a checkpoint that has ended,
+    the job's page has links to what is known about it.
     """
+    if progress.status.is_terminal:
+        return _links(progress) if page == "job" else []
     buttons = [_button(page, a) for a in progress.actions]
     reasons = [f"{ACTION_WORDS[a.action]} is not possible: {a.reason}." for a in progress.actions if not a.is_possible]
     return [
         html.Div(buttons, className="action-buttons"),
         *([html.P(" ".join(reasons), className="hint")] if reasons else []),
     ]
+
+
+def _links(progress: ProgressOut) -> list[Component]:
+    key = progress.job_id, progress.run_id, progress.checkpoint_id
+    own = (progress.run_id, progress.checkpoint_id)
+    hints = {
+        "compare": "compare with the last healthy checkpoint before this one, or with another one",
+        "lanes": "barriers between subtasks over time, and the cut",
+    }
+    buttons = [
+        cards.link_button("Phases", routes.checkpoint(*key), "straggler", hint="phases and barrier front"),
+        cards.link_button("Compare", routes.comparison(progress.job_id, own), "compare", hint=hints["compare"]),
+        cards.link_button("Space-time", routes.space_time(*key), "lanes", hint=hints["lanes"]),
+    ]
+    return [html.Div(buttons, className="action-buttons")]
 
 
 def _button(page: str, action: ActionOut) -> Component:

@@ -69,13 +69,16 @@ async def refresh(
         return {"message": None, "head": html.P("No checkpoint has been seen yet.", className="hint")}
     found = await client.progress(target["job"], target["run"], target["checkpoint"])
     # The buttons are sent again only if they change, so that a button does not change while it is pressed.
-    now = {"page": digest(_seen(found), view.theme.name), "actions": digest(found.checkpoint_id, *found.actions)}
+    now = {
+        "page": digest(_seen(found), view.theme.name),
+        "actions": digest(found.checkpoint_id, found.status, *found.actions),
+    }
     if now == before and trigger == "tick":
         raise PreventUpdate
     chart = acks.acknowledgements(found, theme=view.theme)
     changes: Changes = {
         "message": None,
-        "head": progress.head(found, is_last=target.get("is_last", False)),
+        "head": progress.head(found, is_last=target.get("is_last", False), phases=target.get("phases", ())),
         "waiting": progress.waiting(found),
         "acks": cards.chart_values(f"{page}-acks", chart),
         "digest": now,

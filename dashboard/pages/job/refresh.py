@@ -363,4 +363,17 @@ def _progress_target(job: JobDetailOut, newest: CheckpointOut | None) -> dict[st
         return None
     # No later checkpoint of an ended job replaces this one.
     is_last = {"is_last": True} if job.state is JobState.ENDED else {}
-    return {"job": job.id, "run": newest.run_id, "checkpoint": newest.checkpoint_id, **is_last}
+    phases = {"phases": _phases(newest)} if newest.status.is_terminal else {}
+    return {"job": job.id, "run": newest.run_id, "checkpoint": newest.checkpoint_id, **is_last, **phases}
+
+
+def _phases(newest: CheckpointOut) -> list[list[str]]:
+    """Return the largest value of each phase of a checkpoint that has ended, with its label."""
+    found = {
+        "Start delay, max": text.duration(newest.start_delay_max_ms),
+        "Alignment, max": text.duration(newest.alignment_max_ms),
+        "Sync, max": text.duration(newest.sync_max_ms),
+        "Async, max": text.duration(newest.async_max_ms),
+        "Persisted in-flight": text.size(newest.persisted_bytes),
+    }
+    return [[word, text.bounded(said, is_lower_bound=newest.is_lower_bound)] for word, said in found.items()]

@@ -58,6 +58,23 @@ async def test_an_ended_checkpoint_names_subtasks_that_never_acknowledged(ui):
     assert "is-last" not in repr(answer["job-progress-head"]["children"])
 
 
+async def test_an_ended_checkpoint_shows_its_phases_and_links_where_one_in_progress_has_its_prediction_and_buttons(ui):
+    made = ui.fake.jobs["jE"]
+    made.checkpoints[-1] = made.checkpoints[-1].model_copy(update={"is_lower_bound": True, "start_delay_max_ms": 2_800})
+    job = await ui.call("job-head.children", job_values("jE"), by="tick.n_intervals")
+    target = job["job-progress-target"]["data"]
+
+    answer = await ui.call(
+        "job-progress-head.children", LOOK | {"job-progress-target.data": target}, by="tick.n_intervals"
+    )
+
+    assert "Start delay, max > 2.8 s" in texts(answer["job-progress-head"]["children"])
+    assert texts(answer["job-progress-actions"]["children"]).split() == ["Phases", "Compare", "Space-time"]
+    # A checkpoint in progress has no largest value yet.
+    running = await ui.call("job-head.children", job_values("jruntime"), by="tick.n_intervals")
+    assert "phases" not in running["job-progress-target"]["data"]
+
+
 async def test_the_panel_of_an_ended_job_has_no_room_for_another_checkpoint(ui):
     made = ui.fake.jobs["jE"]
     made.detail = made.detail.model_copy(update={"state": JobState.ENDED})

@@ -20,6 +20,7 @@ _STATES = {
     "resolved": ("resolved", "check", Tone.GOOD),
     "inactive": ("never fired", "question", Tone.QUIET),
 }
+_NAME_MAX = 40
 _SEVERITIES = {"critical": ("warning", Tone.BAD), "warning": ("warning", Tone.WARN), "none": ("heart", Tone.QUIET)}
 
 
@@ -61,7 +62,7 @@ def line(alert: AlertOut, where: tzinfo) -> Component:
         [
             state(alert.state, is_quiet=bool(alert.silenced_by)),
             dcc.Link(alert.summary, href=routes.alert(alert.id)),
-            html.Span(alert.rule, className="chip"),
+            html.Span(text.short(alert.rule, _NAME_MAX), className="chip", title=alert.rule),
             *marks(alert),
             since(alert, where),
         ],

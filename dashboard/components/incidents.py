@@ -25,6 +25,8 @@ _TABS = (
 _SENT = {"due": ("waiting", "hourglass", Tone.WARN), "delivered": ("notified", "check", Tone.GOOD)}
 _ABANDONED = ("not notified", "cross", Tone.BAD)
 _RULES_NAMED = 3
+_NAME_MAX, _PLACE_MAX = 32, 80
+_WHOLE = 10_000
 
 
 def tabs(current: str) -> html.Nav:
@@ -59,13 +61,16 @@ def cause_badge(cause: str | None) -> html.Span | None:
     return html.Span([status.icon(status.KIND_ICONS[kind]), status.KIND_WORDS[kind]], className="chip")
 
 
-def who(incident: IncidentOut) -> str:
-    """Return which vertex, subtasks and hosts an incident is about, and what a failure replays; empty if not known."""
+def who(incident: IncidentOut, *, most: int = _PLACE_MAX) -> str:
+    """Return which vertex, subtasks and hosts an incident is about, and what a failure replays; empty if not known.
+
+    Names of more than ``most`` characters are shortened.
+    """
     known = (
         *(("", incident.vertex), ("subtasks ", incident.subtasks), ("on ", incident.hosts)),
         ("a failure replays ", incident.replay_debt),
     )
-    return ", ".join(f"{word}{value}" for word, value in known if value)
+    return ", ".join(f"{word}{text.short(value, most)}" for word, value in known if value)
 
 
 def is_quiet(incident: IncidentOut) -> bool:
@@ -86,10 +91,12 @@ def marks(incident: IncidentOut) -> list[Component]:
     """Return the badges of what people did with the incident."""
     found: list[Component] = []
     if incident.claimed_by is not None:
-        found.append(status.badge(f"taken by {incident.claimed_by}", "progress", Tone.INFO, hint="works on it"))
+        taken = f"taken by {text.short(incident.claimed_by, _NAME_MAX)}"
+        found.append(status.badge(taken, "progress", Tone.INFO, hint=f"{incident.claimed_by} works on it"))
     if incident.acknowledged_by is not None:
-        hint = f"has seen it, {text.instant_utc(incident.acknowledged_at)}"
-        found.append(status.badge(f"acknowledged by {incident.acknowledged_by}", "check", Tone.QUIET, hint=hint))
+        hint = f"{incident.acknowledged_by} has seen it, {text.instant_utc(incident.acknowledged_at)}"
+        seen = f"acknowledged by {text.short(incident.acknowledged_by, _NAME_MAX)}"
+        found.append(status.badge(seen, "check", Tone.QUIET, hint=hint))
     if incident.silenced_count:
         of = "" if incident.silenced_count == incident.open_count else f" {incident.silenced_count}"
         found.append(status.badge(f"silenced{of}", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
@@ -102,8 +109,8 @@ def notified(message: NotifiedOut, where: tzinfo) -> html.Span:
     """Build a badge with the result of the newest message to one receiver."""
     word, icon, tone = _SENT.get(message.state, _ABANDONED)
     at = text.instant(message.at, where)
-    hint = f"{message.kind}, {at}: {message.result or 'not attempted yet'}"
-    return status.badge(f"{message.receiver} {word}", icon, tone, hint=hint)
+    hint = f"{message.receiver}, {message.kind}, {at}: {message.result or 'not attempted yet'}"
+    return status.badge(f"{text.short(message.receiver, _NAME_MAX)} {word}", icon, tone, hint=hint)
 
 
 def times(incident: IncidentOut, where: tzinfo) -> Component:
@@ -126,10 +133,12 @@ def _past(incident: IncidentOut) -> html.Span | None:
 
 def card(incident: IncidentOut, where: tzinfo) -> html.Article:
     """Build the card of one incident in a list."""
-    named = ", ".join(incident.rules[:_RULES_NAMED])
+    named = ", ".join(text.short(rule, _NAME_MAX) for rule in incident.rules[:_RULES_NAMED])
     more = len(incident.rules) - _RULES_NAMED
     rules = f"{named} and {text.counted(more, 'more rule')}" if more > 0 else named
-    place = who(incident)
+    place = None
+    if said := who(incident):
+        place = html.Span(said, title=who(incident, most=_WHOLE), className="incident-place")
     is_past = incident.freshness is not None and incident.freshness.is_stale
     edge = (
         "quiet"
@@ -149,9 +158,7 @@ def card(incident: IncidentOut, where: tzinfo) -> html.Article:
                 ],
                 className="chips",
             ),
-            html.Div([cause_badge(incident.cause), html.Span(place) if place else None], className="chips")
-            if place or incident.cause
-            else None,
+            html.Div([cause_badge(incident.cause), place], className="chips") if place or incident.cause else None,
             html.Div(
                 [
                     html.Span(times(incident, where)),

@@ -45,7 +45,8 @@ def verdict_card(
         )
         chips.append(html.Span(["last ", html.B(str(verdict.last.subtask))], className="chip", title=hint))
     if verdict.hosts:
-        chips.append(html.Span(["host ", html.B(", ".join(verdict.hosts[:3]))], className="chip chip-name"))
+        hosts = ", ".join(verdict.hosts[:3])
+        chips.append(html.Span(["host ", html.B(hosts)], className="chip chip-name", title=hosts))
     if verdict.phase is not None:
         chips.append(status.phase(verdict.phase))
     chips += _more_chips(verdict, engine)

@@ -23,6 +23,7 @@ _BAR, _NARROW_BAR = 0.65, 0.4
 _SIGNAL_PX = 190
 _MARGINS_PX = 78
 _ROWS_MAX = 6
+_NAME_MAX = 40
 _STATES = (("pending", IN_TRANSIT, "/"), ("firing", FAILED, ""), ("resolved", ACKED, "."))
 
 
@@ -114,7 +115,8 @@ def incident(
                 *annotations,
                 *(
                     note(
-                        theme, text.plain(rule), 0, row - bar / 2 if is_narrow else row, xref="paper", yref="y2",
+                        theme, text.plain(text.short(rule, _NAME_MAX)), 0, row - bar / 2 if is_narrow else row,
+                        xref="paper", yref="y2",
                         xanchor="left", yanchor="bottom" if is_narrow else "middle", xshift=4, bgcolor=theme.surface,
                         borderpad=1,
                     )

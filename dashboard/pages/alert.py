@@ -21,6 +21,7 @@ from dashboard.palette import Tone
 
 _DELIVERIES = {"due": ("waiting", "hourglass", Tone.WARN), "delivered": ("delivered", "check", Tone.GOOD)}
 _ABANDONED = ("given up", "cross", Tone.QUIET)
+_NAME_MAX = 40
 
 
 def layout(route: routes.Route) -> Component:
@@ -198,7 +199,7 @@ def _delivery(delivery: DeliveryOut, where: tzinfo) -> html.Tr:
     ]
     return html.Tr(
         [
-            html.Td(delivery.receiver),
+            html.Td(text.short(delivery.receiver, _NAME_MAX), title=delivery.receiver),
             html.Td(delivery.kind),
             html.Td(status.badge(word, icon, tone, hint=hint)),
             html.Td(

@@ -8,7 +8,7 @@ from datetime import tzinfo
 from functools import partial
 from itertools import groupby
 
-from dash import Dash, Input, Output, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
@@ -40,12 +40,21 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="alerts-message"),
             html.Div(id="alerts-stale"),
             dcc.Store(id="alerts-title", data="Alerts"),
+            # On a phone, the filters would fill the window, so they are folded and the first incident is in sight.
+            html.Button(
+                _filters_word(view),
+                id="alerts-filters-fold",
+                className="button phone-fold",
+                title="show or hide the filters",
+                **attrs({"aria-expanded": "false", "aria-controls": "alerts-filters"}),
+            ),
             html.Div(
                 [
                     html.Div(id="alerts-choices", className="choices"),
                     _typed("alerts-search", "Job or target", view.search, "part of the name"),
                     _typed("alerts-label", "Label", view.label, "environment=prod"),
                 ],
+                id="alerts-filters",
                 className="incident-filters card",
                 role="search",
                 **attrs({"aria-label": "Filter incidents"}),
@@ -72,6 +81,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "message": Output("alerts-message", "children"),
             "stale": Output("alerts-stale", "children"),
             "choices": Output("alerts-choices", "children"),
+            "filters": Output("alerts-filters-fold", "children"),
             "open": Output("alerts-open", "children"),
             "pages": Output("alerts-pages", "children"),
             "source": Output("alerts-source", "children"),
@@ -90,6 +100,13 @@ def register(app: Dash, client: ApiClient) -> None:
         output={"search": Output("url", "search")},
         inputs={"name": Input("alerts-search", "value"), "label": Input("alerts-label", "value")},
         state={"search": State("url", "search")},
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "togglePressed"),
+        Output("alerts-filters-fold", "aria-expanded"),
+        Input("alerts-filters-fold", "n_clicks"),
+        State("alerts-filters-fold", "aria-expanded"),
         prevent_initial_call=True,
     )
 
@@ -119,6 +136,7 @@ async def refresh(
     return changes | {
         "stale": freshness.incidents_note([i.freshness for i in page.items]),
         "choices": _choices(view),
+        "filters": _filters_word(view),
         "open": _listed(page.items, view, seen.where),
         "pages": _pages(view, page.next),
         "digest": now,
@@ -144,6 +162,12 @@ def _silent(role: str | None) -> Component | None:
         className="message tone-bad",
         role="alert",
     )
+
+
+def _filters_word(view: IncidentList) -> str:
+    """Return the word of the button that folds the filters, with the number of those that are set."""
+    count = sum(bool(v) for v in (view.state, view.severity, view.group, view.search, view.label))
+    return f"Filters: {count} set" if count else "Filters"
 
 
 def _choices(view: IncidentList) -> list[Component]:

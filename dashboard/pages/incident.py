@@ -61,6 +61,7 @@ _CHANGES = {
     "annotation": ("plus", "annotation"),
 }
 _DELIVERIES_SHOWN = 12
+_NAME_MAX = 40
 _CHECKPOINTS_SHOWN = 20
 
 
@@ -111,11 +112,15 @@ def layout(route: routes.Route) -> Component:
             ),
             html.Div([html.Div(id="incident-deliveries"), html.Div(id="incident-before")], className="columns"),
             html.Div(
-                [cards.card("People", people), html.Div(id="incident-checkpoints")],
+                [
+                    cards.card("People", people),
+                    html.Div(
+                        [html.Div(id="incident-checkpoints"), html.Div(id="incident-runbooks")], className="stack"
+                    ),
+                ],
                 className="columns",
             ),
             cards.card("Silence", alert_silences.form(), hint="stop the delivery of matching alerts for a while"),
-            html.Div(id="incident-runbooks"),
             html.Div(id="incident-source"),
         ]
     )
@@ -336,7 +341,7 @@ async def refresh(
         "runbooks": _runbooks(found),
         "title": found.headline,
         "claimant": claimant,
-        "claim_word": "Take" if claimant is None else f"Take over from {claimant}",
+        "claim_word": "Take" if claimant is None else f"Take over from {text.short(claimant, _NAME_MAX)}",
         "acknowledge_off": is_over or found.acknowledged_by is not None,
         "claim_off": is_over,
         "release_off": claimant is None,
@@ -453,19 +458,7 @@ def _words(found: IncidentDetailOut, where: tzinfo, out: Component | None) -> Co
     lines = [html.P(found.description.rpartition(" http")[0] or found.description)]
     if found.action is not None and found.job_id is not None:
         lines.append(html.P([html.B("Do first: "), dcc.Link(found.action, href=routes.advice(found.job_id))]))
-    alerts = [
-        html.Li(
-            [
-                words.state(a.state, is_quiet=bool(a.silenced_by)),
-                dcc.Link(a.summary, href=routes.alert(a.id)),
-                html.Span(a.rule, className="chip"),
-                *words.marks(a),
-                words.since(a, where),
-            ],
-            className="alert-line",
-        )
-        for a in _newest_of_each_rule(found.alerts)
-    ]
+    alerts = [words.line(a, where) for a in _newest_of_each_rule(found.alerts)]
     left_off = found.alert_count - len(alerts)
     earlier = f"and {text.counted(left_off, 'earlier episode')} of these rules" if left_off else None
     more = html.P(f"{incidents.counts(found)}{f': these {earlier}' if earlier else ''}", className="hint")
@@ -509,8 +502,8 @@ def _delivery(delivery: IncidentDeliveryOut, where: tzinfo) -> html.Tr:
         )
     return html.Tr(
         [
-            html.Td(delivery.receiver),
-            html.Td([delivery.kind, html.Div(delivery.rule, className="hint")]),
+            html.Td(text.short(delivery.receiver, _NAME_MAX), title=delivery.receiver),
+            html.Td([delivery.kind, html.Div(text.short(delivery.rule, _NAME_MAX), className="hint")]),
             html.Td([status.badge(word, icon, tone), html.Div(delivery.result or "", className="hint")]),
             html.Td([text.instant(at, where), retry]),
             html.Td(str(delivery.attempt_count)),

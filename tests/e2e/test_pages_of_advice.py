@@ -70,6 +70,9 @@ def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, 
         until(lambda: page.evaluate(_HAS_FOCUS, "button[id*=advice-apply]"), "the focus returns")
         page.keyboard.press("Enter")
         expect(dialog).to_be_visible()
+        # The label of the guard is text like the question above it.
+        sizes = [dialog.locator(s).first.evaluate("e => getComputedStyle(e).fontSize") for s in ("p", "label")]
+        assert sizes[0] == sizes[1]
         _focus(page, "#advice-confirm")
         page.keyboard.press("Enter")
         expect(page.locator("#advice-message")).to_contain_text("Sent")

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.browsing import (
+    LAPTOP,
     chromium,
     go,
     launched,
@@ -124,6 +125,32 @@ def test_an_incident_is_acknowledged_taken_commented_and_released_with_the_keybo
         page.locator("#incident-release").press("Enter")
         expect(page.locator("#incident-head")).not_to_contain_text("taken by")
         assert [n.kind for n in alerting.notes] == ["comment", "acknowledged", "claimed", "released"]
+        assert watch.found == []
+
+
+_PHONE = {"width": 390, "height": 664}
+"""A phone whose browser shows its own bars."""
+
+
+def test_the_first_incident_is_in_sight_on_a_phone_and_the_filters_unfold(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.set_viewport_size(_PHONE)
+        page.goto("/ui/alerts?severity=warning")
+        fold, filters = page.locator("#alerts-filters-fold"), page.locator("#alerts-filters")
+        box = page.locator(".incident").first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < _PHONE["height"]
+        # A folded filter is not forgotten.
+        expect(fold).to_have_text("Filters: 1 set")
+        expect(fold).to_have_attribute("aria-expanded", "false")
+        expect(filters).to_be_hidden()
+        fold.press("Enter")
+        expect(fold).to_have_attribute("aria-expanded", "true")
+        page.click(".choice:has-text('Severity') a:text-is('all')")
+        expect(fold).to_have_text("Filters")
+        page.set_viewport_size({"width": LAPTOP[0], "height": LAPTOP[1]})
+        expect(fold).to_be_hidden()
+        expect(filters).to_be_visible()
         assert watch.found == []
 
 

@@ -231,6 +231,31 @@ def overflowing(page: Page) -> list[str]:
     return found
 
 
+def scrolled_sideways(page: Page) -> list[str]:
+    """Return the cards whose content is wider than they are."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll('.card')].filter(card => card.scrollWidth > card.clientWidth + 1)
+            .map(card => `${card.getAttribute('aria-label') || card.parentElement.id}: ${card.scrollWidth} px of ${
+                card.clientWidth} px`)"""
+    )
+    return found
+
+
+def stray_scroll_bars(page: Page) -> list[str]:
+    """Return the boxes that scroll by less than a line of text, so that they show a scroll bar for nothing."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll('#react-entry-point *')].filter(function (e) {
+            const how = getComputedStyle(e);
+            const scrolls = (value, px) => (value === 'auto' || value === 'scroll') && px > 0 && px < 12;
+            const [x, y] = [e.scrollWidth - e.clientWidth, e.scrollHeight - e.clientHeight];
+            const isStray = scrolls(how.overflowX, x) || scrolls(how.overflowY, y);
+            return isStray && e.clientWidth > 0 && e.checkVisibility();
+        }).map(e => `${e.id || e.className}: ${e.scrollWidth} x ${e.scrollHeight} px in ${e.clientWidth} x ${
+            e.clientHeight} px`)"""
+    )
+    return found
+
+
 def small_targets(page: Page) -> list[str]:
     """Return the visible elements that can be pressed and are less than 24 px wide or high (WCAG 2.2, 2.5.8)."""
     found: list[str] = page.evaluate(

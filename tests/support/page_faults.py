@@ -8,7 +8,7 @@ from typing import Any
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page
 
-from tests.support.browsing import collapsed, cut_off, overflowing, settle, show_whole, small_targets
+from tests.support.browsing import collapsed, cut_off, overflowing, settle, show_whole, small_targets, stray_scroll_bars
 
 _LAYOUT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
@@ -25,13 +25,14 @@ def layout_faults(page: Page) -> list[str]:
     """Return the faults that a viewer would see, one sentence each.
 
     These are: a page that scrolls sideways, text that is cut off or overlaps other text, charts without height or
-    outside of their card, pale text in charts, and targets of less than 24 px.
+    outside of their card, pale text in charts, targets of less than 24 px, and scroll bars for a few pixels.
     """
     found: list[str] = page.evaluate(_LAYOUT)
     found += [f"overflows: {o}" for o in overflowing(page)]
     found += [f"chart does not fit: {c}" for c in collapsed(page)]
     found += [f"cut off in its cell: {c}" for c in cut_off(page)]
     found += [f"small target: {t}" for t in small_targets(page)]
+    found += [f"stray scroll bar: {b}" for b in stray_scroll_bars(page)]
     return found
 
 

@@ -166,9 +166,9 @@ PAGES = (
 )
 
 
-def every_page_api(now: Callable[[], datetime]) -> FakeApi:
-    """Create a fake API with the content of all examples."""
-    fake = add_spark(LargeJobApi(now=now))
+def every_page_api(now: Callable[[], datetime], made: type[LargeJobApi] = LargeJobApi) -> FakeApi:
+    """Create a fake API with the content of all examples, of the class ``made``."""
+    fake = add_spark(made(now=now))
     for name, url in (("on-call", "https://pager.example/hook"), ("pager", "http://down.example/hook")):
         body = {"name": name, "kind": "webhook", "url": url}
         fake.handle(httpx.Request("POST", "http://api.test/api/v1/receivers", json=body))

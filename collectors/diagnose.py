@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import orjson
@@ -53,7 +54,9 @@ from collectors.flink import parse
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
 from collectors.flink.parse import JobEntry
+from collectors.flink.probe import ask_once, check_page
 from collectors.flink.requests import Requests
+from collectors.flink.roots import better_error
 from collectors.pacing import PacedTransport
 from collectors.time_left import TOTAL_S, TimeLeft
 
@@ -103,6 +106,7 @@ def run(
     Raises:
         InvalidInputError: the format or the address is not valid, or no job has the name or id ``job``.
         TargetUnavailableError: the target does not respond.
+        WrongRootError: Flink's REST is at another path of this address, which the message names.
         TargetProtocolError: the target's response is not one that Flink sends.
     """
     try:
@@ -120,7 +124,18 @@ def run(
 
 
 async def _asked(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float) -> Answer:
+    began_s = time.monotonic()
     show_step(f"asking {_shown(url)}")
+    await check_page(url, timeout_s=min(TIMEOUT_S, deadline_s), rules=EVERYWHERE)
+    try:
+        return await _read_at(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s)
+    except TargetProtocolError as error:
+        timeout_s = max(0.0, min(TIMEOUT_S, deadline_s - (time.monotonic() - began_s)))
+        ask = partial(ask_once, timeout_s=timeout_s, rules=EVERYWHERE)
+        raise await better_error(error, url, ask, rules=EVERYWHERE, timeout_s=timeout_s) from None
+
+
+async def _read_at(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float) -> Answer:
     async with open_transport(url, timeout_s=min(TIMEOUT_S, deadline_s), rules=EVERYWHERE) as transport:
         clock = WallClock()
         paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=clock.sleep)

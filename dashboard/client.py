@@ -389,8 +389,8 @@ class ApiClient(WhatIfRequests, SimulationRequests):
         return await self._send("POST", "targets/test", target, api.TargetTestOut, timeout_s=_TEST_TIMEOUT_S)
 
     async def add_target(self, target: api.TargetIn) -> api.TargetOut:
-        """Add a target."""
-        return await self._send("POST", "targets", target, api.TargetOut)
+        """Add a target. The service tests its connection first."""
+        return await self._send("POST", "targets", target, api.TargetOut, timeout_s=_TEST_TIMEOUT_S)
 
     async def enable_target(self, target: str, *, is_enabled: bool) -> api.TargetOut:
         """Resume or pause the polling of a target."""

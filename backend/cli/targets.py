@@ -60,7 +60,11 @@ def add(
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Add a target."""
+    """Test the connection to a target and add it.
+
+    A wrong address is refused with the right one, if another path of it is the REST root. A target that does not answer
+    now is added.
+    """
     from backend.contracts.api import TargetIn, TargetOut
 
     body = TargetIn.model_construct(url=url, name=name, labels=pairs(label or [], option="--label"), kind=kind)
@@ -70,6 +74,8 @@ def add(
         typer.echo(added.model_dump_json(indent=2))
     else:
         say(f"watching {added.name} ({added.url}) as {added.id}")
+        if added.health.reason is not None:
+            say(f"it does not answer now, and is read as soon as it does: {added.health.reason}")
 
 
 @app.command(name="list", epilog="Example: barrierscope targets list --format json")

@@ -226,6 +226,8 @@ class TargetTestOut(Model):
     engine_version: str | None = None
     running_jobs: list[str] = []
     problem: str | None = None
+    root: str | None = None
+    """The right address, if another path of the given one was found to be the target's root."""
     duration_ms: int
 
 

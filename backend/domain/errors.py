@@ -16,6 +16,7 @@
   + UpstreamError              something outside this process failed, so a retry may succeed
     - TargetUnavailableError     a target did not respond in time
     - TargetProtocolError        a target's response is not valid for its kind of target
+      - WrongRootError             another path of the same address is the one to use
     - StoreUnavailableError      PostgreSQL does not respond
       - StoreBusyError             no connection to PostgreSQL became free in time
       - StoreFullError             the disk of PostgreSQL is full
@@ -163,15 +164,32 @@ class TargetProtocolError(UpstreamError):
     """A target's response is not valid for its kind of target (HTML, incomplete JSON, 200 MB, HTTP 500).
 
     ``is_passing`` is whether the response looks like that of a proxy or of a broken connection. The same request may
-    then get a valid response at once.
+    then get a valid response at once. ``redirected_to`` is the path of a redirect that stays on the target's origin.
     """
 
-    def __init__(self, *, url: str, reason: str, status: int | None = None, is_passing: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        reason: str,
+        status: int | None = None,
+        is_passing: bool = False,
+        redirected_to: str | None = None,
+    ) -> None:
         self.url = url
         self.reason = reason
         self.status = status
         self.is_passing = is_passing
+        self.redirected_to = redirected_to
         super().__init__(f"{url}: {reason}")
+
+
+class WrongRootError(TargetProtocolError):
+    """The address is not the root of the target's API, and ``root`` is. ``of`` is what ``root`` is the root of."""
+
+    def __init__(self, *, url: str, reason: str, root: str, of: str = "the target") -> None:
+        self.root = root
+        super().__init__(url=url, reason=f"{reason}; the REST root of {of} is {root}")
 
 
 class StoreUnavailableError(UpstreamError):

@@ -9,6 +9,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from backend.domain.errors import WrongRootError
+from backend.domain.text import clean
+
+_SHOWN_MAX = 200
+
+
+def without_page(text: str) -> str | None:
+    """Return an address without its query and fragment. Return None if it has neither of them, or is no address.
+
+    The fragment of an address that was copied from a browser is a page of the web UI, such as ``/#/overview``.
+    """
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError:
+        return None
+    if not (parts.query or parts.fragment):
+        return None
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+
+
+def page_error(text: str, root: str) -> WrongRootError:
+    """Return the error for ``text``, the address of a page. ``root`` is the right root, without credentials."""
+    fragment = urlsplit(text.strip()).fragment
+    shown = clean(f"{root}/#{fragment}" if fragment else f"{root}/?…", length_max=_SHOWN_MAX)
+    return WrongRootError(url=shown, reason="this is a page of a web UI", root=root)
 
 
 class WebUi(StrEnum):

@@ -179,7 +179,9 @@ class AiohttpTransport:
     async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
         if 300 <= response.status < 400:
             reason = f"answers by a redirect{_redirected(response)}; give its real address"
-            raise TargetProtocolError(url=where, reason=reason, status=response.status, is_passing=True)
+            raise TargetProtocolError(
+                url=where, reason=reason, status=response.status, is_passing=True, redirected_to=_path_of(response)
+            )
         if response.status not in (200, _ACCEPTED if response.method == "POST" else 200):
             raise await _refused_by(response, where)
         if response.content_type == "text/html":
@@ -214,6 +216,15 @@ def _redirected(response: aiohttp.ClientResponse) -> str:
         return ""
     login = " (a login page)" if _LOGIN.search(shown) else ""
     return f" to {clean(shown, length_max=_REASON_MAX)}{login}"
+
+
+def _path_of(response: aiohttp.ClientResponse) -> str | None:
+    """Return the path of a redirect that stays on the origin of the request. It is not followed."""
+    try:
+        to = response.url.join(URL(response.headers.get("Location", "")))
+        return to.raw_path if to.origin() == response.url.origin() else None
+    except (ValueError, TypeError):
+        return None
 
 
 async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, is_cut: bool = False) -> bytes:

@@ -194,14 +194,15 @@ async def send(
     try:
         target = TargetIn(url=(url or "").strip(), name=(name or "").strip() or None)
         if trigger == "target-test":
-            return {"answer": _tested(await client.test_target(target))}
+            result = await client.test_target(target)
+            return {"answer": _tested(result)} | ({"url": result.root} if result.root else {})
         added = await client.add_target(target)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return {"answer": cards.answer(False, f"{first['loc'][0]}: {first['msg']}")}
     except (ApiRefusedError, ApiUnavailableError) as problem:
         return {"answer": cards.answer(False, str(problem))}
-    answer = cards.answer(True, f"{added.name} was added.")
+    answer = cards.answer(True, f"{added.name} was added.{_silence_of(added)}")
     return {"answer": answer, "changed": added.id, "url": "", "name": ""}
 
 
@@ -270,7 +271,14 @@ async def remove(client: ApiClient, *, confirmed: int | None, target: str | None
     return {"message": None, "changed": ["removed", target]}
 
 
+def _silence_of(added: TargetOut) -> str:
+    reason = added.health.reason
+    return f" It does not answer now ({reason}), and is read as soon as it does." if reason else ""
+
+
 def _tested(result: TargetTestOut) -> Component:
+    if result.root is not None:
+        return cards.answer(False, f"{result.problem}. The form now has this address: test or add it.")
     if not result.is_ok:
         return cards.answer(False, f"{result.problem or 'No answer.'} (after {text.duration(result.duration_ms)})")
     engine = " ".join(p for p in (result.engine or "engine", result.engine_version) if p)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
+from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError, WrongRootError
 from collectors import diagnose
 from collectors.diagnosis_print import escaped
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app, served, web_app
@@ -93,6 +93,21 @@ def test_a_target_that_is_not_flink_is_a_protocol_error(app, capsys):
         diagnose.run(url, job=None, output_format="json")
 
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("wrong", ["/#/overview", "/#/job/running/0123/overview", "/?x=secret", "/jobs", "/flink"])
+def test_a_wrong_root_is_answered_with_the_right_one(wrong, capsys):
+    with served(RecordedFlink(RECORDINGS / "B2", 58.0)) as url, pytest.raises(WrongRootError) as raised:
+        diagnose.run(url + wrong, job=None, output_format="json")
+
+    assert raised.value.root == url
+    assert "secret" not in str(raised.value)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_page_of_something_else_than_flink_is_refused_for_its_form():
+    with serving(answering(b"{}")) as url, pytest.raises(InvalidInputError, match="query or fragment"):
+        diagnose.run(f"{url}/#/overview", job=None, output_format="text")
 
 
 @pytest.mark.parametrize("url", ["", "my-flink:8081", "ftp://my-flink", "http://"])

@@ -18,6 +18,7 @@ from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.domain.address_rules import AddressRules
 from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
+from backend.domain.errors import TargetProtocolError, TargetUnavailableError, WrongRootError
 from backend.domain.observation import JobState
 from backend.store.postgres.connections import create_store_engine
 from tests.support.observations import (
@@ -34,7 +35,7 @@ from tests.support.observations import (
     pressure,
     progress,
 )
-from tests.support.serving import api_over, asking
+from tests.support.serving import Probed, api_over, asking
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -425,6 +426,46 @@ async def test_targets_are_added_once_changed_paused_and_removed(client):
     assert (await client.delete(path)).status_code == 204
     assert (await client.delete(path)).status_code == 404
     assert (await client.get(path)).status_code == 404
+
+
+async def test_an_address_is_tested_before_it_is_added(engine, clock):
+    async def probe(url, timeout_s, *, kind, rules):
+        if "dead" in url:
+            raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
+        if "proxy" in url:
+            raise TargetProtocolError(url=url, reason="HTTP 503 of a proxy", status=503, is_passing=True)
+        if "html" in url:
+            raise TargetProtocolError(url=url, reason="answers HTML, not Flink's JSON", status=200, is_passing=True)
+        if url.endswith("/jobs"):
+            raise WrongRootError(url=url, reason="HTTP 404", root=url.removesuffix("/jobs"))
+        return Probed()
+
+    async with asking(api_over(engine, clock, target_probe=probe)) as client:
+
+        async def add(url, path="/api/v1/targets"):
+            answer = await client.post(path, json={"url": url})
+            return answer.status_code, answer.json()
+
+        wrong, page = await add("http://my-flink:8081/jobs"), await add("http://my-flink:8081/#/overview")
+        other, odd = await add("http://html:1"), await add("http://html:1/?q=1")
+        tested = await add("http://my-flink:8081/#/overview", "/api/v1/targets/test")
+        dead, behind = await add("http://dead:1"), await add("http://proxy:1")
+        good = await add("http://my-flink:8081")
+        listed = (await client.get("/api/v1/targets")).json()["items"]
+
+    assert (wrong[0], page[0], other[0], odd[0]) == (422, 422, 422, 422)
+    assert wrong[1]["errors"][0]["detail"].endswith("the REST root of the target is http://my-flink:8081")
+    assert page[1]["errors"][0]["detail"] == (
+        "http://my-flink:8081/#/overview: this is a page of a web UI; the REST root of the target is http://my-flink:8081"
+    )
+    assert "answers HTML" in other[1]["errors"][0]["detail"]
+    assert odd[1]["errors"][0]["detail"] == "has a query or fragment"
+    assert (tested[0], tested[1]["is_ok"], tested[1]["root"]) == (200, False, "http://my-flink:8081")
+    assert (dead[0], behind[0], good[0]) == (201, 201, 201)
+    assert "Connection refused" in dead[1]["health"]["reason"]
+    assert "503" in behind[1]["health"]["reason"]
+    assert good[1]["health"]["reason"] is None
+    assert [t["url"] for t in listed] == ["http://dead:1", "http://proxy:1", "http://my-flink:8081"]
 
 
 async def test_a_target_is_of_an_installed_kind_and_a_flink_by_default(client):

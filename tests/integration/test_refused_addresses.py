@@ -6,6 +6,7 @@ import pytest
 
 from backend.api.server import AlertingOptions
 from backend.domain.address_rules import AddressRules
+from backend.domain.errors import TargetUnavailableError
 from tests.support.address_forms import ALLOWED, FORMS
 from tests.support.serving import api_over, asking
 
@@ -48,7 +49,7 @@ async def test_allowed_addresses_are_added_and_the_probe_gets_the_rules(engine, 
 
     async def probe(url, timeout_s, *, kind, rules):
         given.append(rules)
-        raise AssertionError("the rules were given")
+        raise TargetUnavailableError(url=url, reason="nothing listens")
 
     alerting = AlertingOptions(receiver_rules=_RULES)
     async with asking(api_over(engine, clock, rules=_RULES, target_probe=probe, alerting=alerting)) as client:
@@ -59,4 +60,4 @@ async def test_allowed_addresses_are_added_and_the_probe_gets_the_rules(engine, 
             assert (await client.post("/api/v1/receivers", json=receiver)).status_code == 201, host
         await client.post("/api/v1/targets/test", json={"url": "http://flink.example:8081"})
 
-    assert given == [_RULES]
+    assert given == 6 * [_RULES]

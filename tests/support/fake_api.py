@@ -331,6 +331,10 @@ class FakeApi(MadeUpJobs):
     def _test(self, target: api.TargetIn) -> api.TargetTestOut:
         if "nowhere" in target.url:
             return api.TargetTestOut(is_ok=False, problem="the name nowhere.invalid does not resolve", duration_ms=12)
+        if target.url.endswith("/#/overview"):
+            root = target.url.removesuffix("/#/overview")
+            wrong = f"{target.url}: this is a page of a web UI; the REST root of the target is {root}"
+            return api.TargetTestOut(is_ok=False, problem=wrong, root=root, duration_ms=3)
         return api.TargetTestOut(
             is_ok=True, engine="flink", engine_version="1.20.5", running_jobs=["orders", HOSTILE], duration_ms=31
         )
@@ -340,6 +344,9 @@ class FakeApi(MadeUpJobs):
             return problem(409, f"{target.url} is a target already")
         made = self._target(f"t{len(self.targets)}", target.name or target.url, target.url, "pending", None, "api")
         self.targets[made.id] = made
+        if "nowhere" in target.url:
+            health = made.health.model_copy(update={"reason": "the name does not resolve"})
+            made = made.model_copy(update={"health": health})
         return httpx.Response(201, content=made.model_dump_json().encode())
 
     def _patch(self, target: str, patch: api.TargetPatch) -> api.TargetOut | httpx.Response:

@@ -24,7 +24,11 @@ async def list_targets(services: Given, cursor: Cursor = None, limit: Limit = LI
 
 @router.post("", status_code=201, responses=examples.of("target", status=201))
 async def add_target(wanted: Wanted, services: Given, request: Request, response: Response) -> api.TargetOut:
-    """Add a target. 409 if a target with this address exists."""
+    """Test the connection and add a target. 409 if a target with this address exists.
+
+    422 if something else answers at the address; the problem names the right root if it is at another path. A target
+    that does not answer now is added, and `health.reason` says why.
+    """
     added = await services.targets.add(wanted)
     response.headers["Location"] = f"{request.url.path.rstrip('/')}/{added.id}"
     return added
@@ -32,7 +36,10 @@ async def add_target(wanted: Wanted, services: Given, request: Request, response
 
 @router.post("/test", responses=examples.of("target_test"))
 async def try_target(wanted: Wanted, services: Given) -> api.TargetTestOut:
-    """Read a target once from this service's machine, and store nothing. ``problem`` contains the error."""
+    """Read a target once from this service's machine, and store nothing. ``problem`` contains the error.
+
+    If the target answers at another path of this address, ``root`` is the right address.
+    """
     return await services.targets.test(wanted)
 
 

@@ -21,9 +21,16 @@ from backend.contracts.links import LinkTemplate
 from backend.domain.address_rules import AddressRules, is_host
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
-from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
+from backend.domain.errors import (
+    FieldProblem,
+    InvalidInputError,
+    TargetProtocolError,
+    UpstreamError,
+    WrongRootError,
+)
 from backend.domain.links import version_of
 from backend.domain.target import COLLECTOR_GROUP, TargetOrigin
+from backend.domain.web_ui import page_error, without_page
 from backend.services.jobs.silent_jobs import hear
 from backend.services.paging import decode_cursor, page_of
 from backend.store.postgres.connections import reading
@@ -31,6 +38,7 @@ from backend.store.targets.targets import NewTarget, TargetRecord, TargetReposit
 
 _PORTS = {"http": 80, "https": 443}
 _PROBE_TIMEOUT_S = 8.0
+_SERVER_ERROR = 500
 
 
 class ProbeAnswer(Protocol):
@@ -62,7 +70,7 @@ class Probe(Protocol):
 
         Raises:
             UpstreamError: the target is unreachable, its response does not fit ``kind``, or no collector can
-                test this kind.
+                test this kind. It is a ``WrongRootError`` if the target answers at another path of the address.
         """
         ...
 
@@ -145,13 +153,19 @@ class TargetService:
         return target_out(found)
 
     async def add(self, wanted: api.TargetIn) -> api.TargetOut:
-        """Add a target. It is watched from now on.
+        """Test the connection to a target and add it. It is watched from now on.
+
+        A target that does not answer now is added all the same, since it may be started later. The health in the
+        answer then has the reason.
 
         Raises:
-            InvalidInputError: the address is invalid or not allowed here, or no installed collector reads this kind.
+            InvalidInputError: the address is invalid or not allowed here, no installed collector reads this kind, or
+                something else than a target of this kind answers there. The problem names the right root, if it is
+                found.
             ConflictError: a target with this address is already watched.
         """
         _check_kind(wanted.kind)
+        trouble = await self._trouble(wanted)
         url, host = self._allowed(wanted.url)
         new = NewTarget(
             url=url,
@@ -160,7 +174,8 @@ class TargetService:
             kind=wanted.kind,
             labels=wanted.labels,
         )
-        return target_out(await self._targets.add(new, at=self._clock.now()))
+        added = target_out(await self._targets.add(new, at=self._clock.now()))
+        return added.model_copy(update={"health": added.health.model_copy(update={"reason": trouble})})
 
     async def change(self, target_id: str, patch: api.TargetPatch) -> api.TargetOut:
         """Change the fields that the patch contains.
@@ -197,12 +212,12 @@ class TargetService:
         Raises:
             InvalidInputError: the address is invalid or not allowed here.
         """
-        url, _ = self._allowed(wanted.url)
         began_s = time.perf_counter()
         try:
-            answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind, rules=self._rules)
+            answer = await self._probed(wanted)
         except UpstreamError as error:
-            return api.TargetTestOut(is_ok=False, problem=str(error), duration_ms=_since_ms(began_s))
+            root = error.root if isinstance(error, WrongRootError) else None
+            return api.TargetTestOut(is_ok=False, problem=str(error), root=root, duration_ms=_since_ms(began_s))
         return api.TargetTestOut(
             is_ok=True,
             engine=answer.engine.kind,
@@ -210,6 +225,40 @@ class TargetService:
             running_jobs=list(answer.running_jobs),
             duration_ms=_since_ms(began_s),
         )
+
+    async def _probed(self, wanted: api.TargetIn) -> ProbeAnswer:
+        """Test the connection to a target. The address of a page of its web UI is taken for that of its root.
+
+        Raises:
+            InvalidInputError: the address is invalid or not allowed here.
+            WrongRootError: the target answers at another path.
+            UpstreamError: the connection cannot be made, or something else answers.
+        """
+        root = without_page(wanted.url)
+        url, _ = self._allowed(wanted.url if root is None else root)
+        try:
+            answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind, rules=self._rules)
+        except WrongRootError:
+            raise
+        except TargetProtocolError:
+            # If nothing is found, an address that is no page is refused for its form.
+            self._allowed(wanted.url)
+            raise
+        if root is not None:
+            raise page_error(wanted.url, url)
+        return answer
+
+    async def _trouble(self, wanted: api.TargetIn) -> str | None:
+        """Return why a target that may be added does not answer now, or None if it does. This raises as ``add``."""
+        try:
+            await self._probed(wanted)
+        except TargetProtocolError as error:
+            if not _may_pass(error):
+                raise InvalidInputError([FieldProblem("url", str(error))], what="target") from None
+            return str(error)
+        except UpstreamError as error:
+            return str(error)
+        return None
 
     async def _heard(self, targets: list[TargetRecord]) -> list[TargetRecord]:
         async with reading(self._engine) as connection:
@@ -226,6 +275,11 @@ def _check_kind(kind: str) -> None:
     if kind not in installed:
         problem = f"no collector for targets of kind {kind!r} is installed"
         raise InvalidInputError([FieldProblem("kind", problem, ", ".join(sorted(installed)))], what="target")
+
+
+def _may_pass(error: TargetProtocolError) -> bool:
+    """Return whether the target may answer later without another address: its server or its proxy fails now."""
+    return (error.status or 0) >= _SERVER_ERROR
 
 
 def _since_ms(began_s: float) -> int:

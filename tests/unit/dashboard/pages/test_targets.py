@@ -38,6 +38,21 @@ async def test_a_target_is_added_once_and_the_refusal_of_the_second_is_shown(ui)
     assert "target-url" not in second
 
 
+async def test_the_address_of_a_page_is_replaced_by_the_root_that_was_found(ui):
+    answer = await _send(ui, "target-test", "http://my-flink:8081/#/overview")
+
+    assert "the REST root of the target is http://my-flink:8081" in texts(answer["target-answer"]["children"])
+    assert answer["target-url"]["value"] == "http://my-flink:8081"
+
+
+async def test_a_target_that_does_not_answer_is_added_with_the_reason(ui):
+    answer = await _send(ui, "target-add", "http://nowhere.invalid", "later")
+
+    assert "later was added. It does not answer now (the name does not resolve)" in texts(
+        answer["target-answer"]["children"]
+    )
+
+
 async def test_an_empty_or_overlong_address_is_refused_before_it_is_sent(ui):
     empty = await _send(ui, "target-add", "  ")
     long = await _send(ui, "target-add", "http://x/" + "y" * 3000)

@@ -47,6 +47,7 @@ from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure, on_clock
 from backend.domain.topology import Topology
+from backend.domain.urgency import urgency_key
 from backend.domain.verdict import Diagnosis
 from collectors.base import FlinkTransport
 from collectors.diagnosis_print import Answer, DiagnosisFormat, JobAnswer, printed
@@ -178,7 +179,7 @@ async def answer_of(
     await readings.take(has_running=any(e.state not in _AT_REST for e in wanted), is_quick=is_quick)
     readings.count_unread(wanted)
     show_step("working out the verdicts and the advice")
-    jobs = tuple(_job_answers(readings))
+    jobs = tuple(sorted(_job_answers(readings), key=_worst_first))
     return Answer(
         url=transport.url,
         engine=readings.engine,
@@ -482,6 +483,12 @@ def _job_answers(readings: Readings) -> Iterator[JobAnswer]:
         readings.limits += (readings.time_left.without_advice(without_advice),)
 
 
+def _worst_first(job: JobAnswer) -> tuple[int, str]:
+    """Return the sort key of a job: the order of the fleet."""
+    found = job.diagnosis
+    return urgency_key(found.health, found.verdict.kind, debt_ms=job.debt_ms, has_ended=job.has_ended), job.name
+
+
 def _of_headers(evidence: JobEvidence) -> JobEvidence:
     """Return the evidence without what is known of open checkpoints.
 
@@ -510,6 +517,7 @@ def _job_answer(
         mode=mode_of(evidence.config),
         diagnosis=diagnosis,
         is_read=gathered.is_readable or gathered.last.state is not JobState.UNREADABLE,
+        has_ended=last.state is JobState.ENDED,
         considered_count=considered_count(evidence),
         as_of=gathered.as_of,
         debt=debt,

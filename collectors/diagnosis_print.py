@@ -94,6 +94,7 @@ class JobAnswer:
     as_of: datetime
     advice: Advice
     is_read: bool = True
+    has_ended: bool = False
 
     debt: ReplayDebt | None = None
     """What a failure would restore; None if this is not known, or if the job has ended."""

@@ -27,6 +27,7 @@ from backend.domain.freshness import FRESHNESS_WORDS, Freshness
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import origin_words
 from backend.domain.target import TargetState
+from backend.domain.urgency import URGENCY
 from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
@@ -431,7 +432,7 @@ def _analysed(job: JobOut) -> dict[str, object]:
     word = status.kind_word(job.verdict.kind, job.capabilities)
     return {
         "sentence": job.verdict.sentence,
-        "health": _URGENCY[job.health],
+        "health": -URGENCY[job.health],
         "health_badge": _badge(
             SHORT_HEALTH.get(job.health, HEALTH_WORDS[job.health]),
             HEALTH_ICONS[job.health],
@@ -472,15 +473,6 @@ _UNANALYSED = "This job is being analysed; the service has just started."
 _UNREAD = "not read yet; the service has just started"
 # The words of a row stand in a narrow column, under the heading *Checkpoints*.
 SHORT_HEALTH = {Health.TOO_FEW: "too few", Health.OFF: "off"}
-_URGENCY = {
-    Health.FAILING: 6,
-    Health.RESTARTING: 5,
-    Health.SLOW: 4,
-    Health.INTERMITTENT: 3,
-    Health.OFF: 2,
-    Health.TOO_FEW: 1,
-    Health.HEALTHY: 0,
-}
 
 
 def _alerts_badge(job: JobOut) -> dict[str, str] | None:
@@ -522,7 +514,7 @@ def _counts(board: BoardOut) -> list[Component]:
     """Build the number of current rows by health, and the numbers of the stale rows and of those not analysed yet."""
     found: list[Component] = [
         status.badge(f"{number} {HEALTH_WORDS[health]}", HEALTH_ICONS[health], status.HEALTH_TONES[health])
-        for health in sorted(_URGENCY, key=_URGENCY.__getitem__, reverse=True)
+        for health in sorted(Health, key=URGENCY.__getitem__)
         if (number := board.counts.get(health, 0) - board.stale_counts.get(health, 0))
     ]
     if stale_count := sum(s.job_count for s in board.stale):

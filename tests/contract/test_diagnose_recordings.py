@@ -42,6 +42,34 @@ def moments(name):
     return [28.0, 35.0, 47.0, 58.0, last - TAKES_S]
 
 
+class TwoJobs(RecordedFlink):
+    """A cluster that runs the jobs of two recordings."""
+
+    def __init__(self, first: str, second: str, at_s: float) -> None:
+        super().__init__(RECORDINGS / first, at_s)
+        self.second = RecordedFlink(RECORDINGS / second, at_s)
+
+    def answer(self, path):
+        if self.second.recording.job_id in path:
+            return self.second.answer(path)
+        status, body = super().answer(path)
+        if path == "/jobs/overview":
+            return status, {"jobs": body["jobs"] + self.second.answer(path)[1]["jobs"]}
+        return status, body
+
+
+@pytest.mark.parametrize("output_format", ["json", "text"])
+def test_the_worst_job_is_printed_first(capsys, output_format):
+    with served(TwoJobs("A", "G", 58.0)) as url:
+        assert diagnose.run(url, job=None, output_format=output_format) == 0
+
+    printed = capsys.readouterr().out
+    if output_format == "json":
+        assert [(j["job"], j["health"]) for j in json.loads(printed)["jobs"]] == [("G", "failing"), ("A", "healthy")]
+    else:
+        assert 0 < printed.index("✖ G  failing") < printed.index("✔ A  healthy")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_recording_names_the_culprit_of_its_scenario_at_any_moment(capsys, name):
     for at_s in moments(name):

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from math import log2
 from operator import attrgetter
 from secrets import token_hex
 from typing import Any
@@ -31,7 +30,8 @@ from backend.domain.clock import Clock
 from backend.domain.observation import JobState
 from backend.domain.rollup import is_lower_bound
 from backend.domain.target import TargetState
-from backend.domain.verdict import Health, VerdictKind
+from backend.domain.urgency import URGENCY, urgency_key
+from backend.domain.verdict import Health
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import JobCase, JobHead, RecalledJob, case_now
 from backend.services.jobs.findings import Finding
@@ -60,19 +60,8 @@ _STATISTICS_BATCH = 100
 _STATISTICS_BUDGET_S = 0.5
 _SPARK_POINTS = 60
 # Debts of more than a year are equal in the order of the board.
-_DEBT_STEPS = 20
 # The orders of the board that are kept until the next refresh.
 _ORDERS_MAX = 20
-_URGENCY = {
-    Health.FAILING: 0,
-    Health.RESTARTING: 1,
-    Health.SLOW: 2,
-    Health.INTERMITTENT: 3,
-    Health.OFF: 4,
-    Health.TOO_FEW: 5,
-    None: 5,
-    Health.HEALTHY: 6,
-}
 _AGING = {
     "observed_at",
     "last_completed_age_intervals",
@@ -84,7 +73,7 @@ _AGING = {
 _LASTING = [name for name in api.JobOut.model_fields if name not in _AGING]
 _SORT_KEYS: Mapping[BoardSort, Callable[[api.JobOut], Any]] = {
     BoardSort.NAME: lambda row: row.name.casefold(),
-    BoardSort.HEALTH: lambda row: None if row.health is None else -_URGENCY[row.health],
+    BoardSort.HEALTH: lambda row: None if row.health is None else -URGENCY[row.health],
     BoardSort.VERDICT: lambda row: None if row.verdict is None else row.verdict.kind,
     BoardSort.ALERTS: attrgetter("alerts_firing_count"),
     BoardSort.AGE: attrgetter("last_completed_age_intervals"),
@@ -531,20 +520,8 @@ def _age(last_at: datetime | None, interval_ms: int | None, now: datetime) -> fl
     return max(0.0, (now - last_at).total_seconds() * 1000 / interval_ms)
 
 
-_HARMLESS = (VerdictKind.NONE, VerdictKind.UNDECIDED)
-
-
 def _order(row: api.JobOut) -> Key:
-    """Return the sort key of a row.
-
-    Jobs that have not ended come before ended ones. Then worse health comes first. At equal health, the larger replay
-    debt comes first, then jobs with a known cause, then the name decides. Debts count in steps that double, from a
-    minute on: otherwise jobs would change places at each of their checkpoints. A snapshot part does not limit a job
-    whose checkpoints are healthy.
-    """
-    harmless = _HARMLESS if row.health is not Health.HEALTHY else (*_HARMLESS, VerdictKind.SYNC, VerdictKind.STORE)
-    is_limited = row.verdict is not None and row.verdict.kind not in harmless
-    debt_min = (row.replay_debt_ms or 0.0) / 60_000
-    step = 0 if debt_min < 1 else min(_DEBT_STEPS, 1 + int(log2(debt_min)))
-    urgency = (row.state is JobState.ENDED) * 10 + _URGENCY[row.health]
-    return int((urgency * (_DEBT_STEPS + 1) + _DEBT_STEPS - step) * 2 + (not is_limited)), row.name, row.id
+    """Return the sort key of a row: the worst job first, then the name decides."""
+    kind = None if row.verdict is None else row.verdict.kind
+    has_ended = row.state is JobState.ENDED
+    return urgency_key(row.health, kind, debt_ms=row.replay_debt_ms, has_ended=has_ended), row.name, row.id

@@ -197,6 +197,10 @@ class Settings(BaseSettings):
     """Severity of the least severe log lines that are written."""
     xdg_data_home: Annotated[Path | None, Field(validation_alias="XDG_DATA_HOME")] = None
     """Folder for user data in the XDG standard. If the variable is not set, this is ``~/.local/share``."""
+    xdg_runtime_dir: Annotated[Path | None, Field(validation_alias="XDG_RUNTIME_DIR")] = None
+    """Folder for the run files of a user in the XDG standard. ``up`` leaves its address there for the commands."""
+    xdg_state_home: Annotated[Path | None, Field(validation_alias="XDG_STATE_HOME")] = None
+    """Folder for the state of programs in the XDG standard, if the above is not set. Default: ``~/.local/state``."""
 
     def token(self) -> str | None:
         """Return the API's bearer token from the variable or the file, or None if neither is set.

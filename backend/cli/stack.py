@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +25,7 @@ from backend.cli.instance import Instance, end_processes
 from backend.cli.listening import check_port
 from backend.cli.log_tail import LogTail
 from backend.cli.own_api import OwnApi
+from backend.cli.running import announced
 from backend.cli.supervisor import Role, Supervisor, role_command
 from backend.cli.sweeper import sweeper_command
 from backend.domain.errors import DiskFullError, HostError, StoreFullError
@@ -94,6 +96,7 @@ class Stack:
         self._supervisor = Supervisor(instance.log_folder, self._say, instance.record)
         # The sweeper has a supervisor of its own, because it must be the last process that ends.
         self._last = Supervisor(instance.log_folder, self._say, lambda _: None)
+        self._announcement = ExitStack()
         self._postgres: EmbeddedPostgres | None = None
         self._database_url = ""
         self._is_waiting_for_room = False
@@ -137,6 +140,7 @@ class Stack:
         self._supervisor.start(self._collect_role())
         with OwnApi(self._plan.url, self._plan.token) as api:
             self._await("api", api.is_ready)
+            self._announcement.enter_context(announced(self._plan.url, self._plan.folder, self._plan.settings))
             if (root := self._plan.runtime_url) is not None:
                 self._await("runtime", lambda: api.is_runtime_ready(root))
                 self._await_first_reading(api, root)
@@ -151,6 +155,7 @@ class Stack:
         self._say(f"ready: open {self._plan.url} (Ctrl-C stops everything; the history is kept)")
 
     def _end(self) -> None:
+        self._announcement.close()
         self._say("stopping")
         try:
             self._supervisor.stop()

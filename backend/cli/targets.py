@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from backend.cli.answers import Answer
     from backend.contracts.api import Page, TargetOut
     from backend.contracts.model import Model
+    from backend.settings import Settings
 
     M = TypeVar("M", bound=Model)
     Item = TypeVar("Item", bound=Model)
@@ -26,7 +27,8 @@ _PAGES_MAX = 500
 """Pages of one list. A program that always announces another page is not Barrierscope's API."""
 
 Api = Annotated[
-    str | None, typer.Option("--api", metavar="URL", help="Root of the API. [default: BARRIERSCOPE_API_URL]")
+    str | None,
+    typer.Option("--api", metavar="URL", help="Root of the API. [default: BARRIERSCOPE_API_URL, or the running `up`]"),
 ]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 Url = Annotated[
@@ -203,7 +205,7 @@ class Client:
         from backend.settings import load_settings
 
         settings = load_settings()
-        self._root = (api or settings.api_url).rstrip("/")
+        self._root = (api or _found_address(settings)).rstrip("/")
         try:
             self._http = Answers(self._root, settings.token(), deadline_s=_TIMEOUT_S)
         except NoAnswerError as error:
@@ -293,6 +295,24 @@ class Client:
             return model.model_validate_json(answer.content)
         except ValidationError:
             raise ApiUnavailableError(f"{answer.url} did not return an answer of Barrierscope's API") from None
+
+
+def _found_address(settings: Settings) -> str:
+    """Return the address of the API without ``--api``: the setting, the newest running ``up``, or the usual address.
+
+    If it is that of a running ``up``, say so on standard error.
+    """
+    if "api_url" in settings.model_fields_set:
+        return settings.api_url
+    from backend.cli.running import running_ups
+
+    running = running_ups(settings)
+    if not running:
+        return settings.api_url
+    newest = running[0]
+    which = "`up`" if len(running) == 1 else f"the newest of {len(running)} running `up` (--api chooses another)"
+    typer.echo(f"using {newest.url}: {which}, data in {newest.folder}", err=True)
+    return newest.url
 
 
 def _refusal(answer: Answer) -> BarrierscopeError:

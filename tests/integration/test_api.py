@@ -458,7 +458,7 @@ async def test_an_address_is_tested_before_it_is_added(engine, clock):
     assert page[1]["errors"][0]["detail"] == (
         "http://my-flink:8081/#/overview: this is a page of a web UI; the REST root of the target is http://my-flink:8081"
     )
-    assert "answers HTML" in other[1]["errors"][0]["detail"]
+    assert "answers HTML, not Flink's JSON; this is not the root of a target" in other[1]["errors"][0]["detail"]
     assert odd[1]["errors"][0]["detail"] == "has a query or fragment"
     assert (tested[0], tested[1]["is_ok"], tested[1]["root"]) == (200, False, "http://my-flink:8081")
     assert (dead[0], behind[0], good[0]) == (201, 201, 201)

@@ -44,6 +44,8 @@ _NOT_IN_THE_CHART = {
     "api_url": "the command line's",
     "api_token_file": "pods get the variable, from a secret",
     "xdg_data_home": "of `up`",
+    "xdg_runtime_dir": "of `up`",
+    "xdg_state_home": "of `up`",
     "built_in_spark_demo": "of `up`",
 }
 

@@ -254,7 +254,10 @@ class TargetService:
             await self._probed(wanted)
         except TargetProtocolError as error:
             if not _may_pass(error):
-                raise InvalidInputError([FieldProblem("url", str(error))], what="target") from None
+                text = str(error)
+                if not isinstance(error, WrongRootError):
+                    text += f"; this is not the root of a target of kind {wanted.kind!r}, and none was found near it"
+                raise InvalidInputError([FieldProblem("url", text)], what="target") from None
             return str(error)
         except UpstreamError as error:
             return str(error)

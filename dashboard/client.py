@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.contracts import incidents as grouped
-from backend.contracts.advice import ApplyIn, CardOut, DismissIn, DryRunOut, JobAdviceOut
+from backend.contracts.advice import ApplyIn, CardOut, DecisionIn, DismissIn, DryRunOut, JobAdviceOut
 from backend.contracts.annotations import AnnotationOut
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
@@ -457,28 +457,29 @@ class ApiClient(WhatIfRequests, SimulationRequests):
         answer = await self._request("POST", f"receivers/{_quote(receiver)}/test", None, _TEST_TIMEOUT_S)
         return _read(answer, wire.ReceiverTestOut)
 
-    async def accept_advice(self, job: str, card: str) -> CardOut:
+    async def accept_advice(self, job: str, card: str, author: str | None) -> CardOut:
         """Accept a recommendation."""
-        return _read(await self._request("POST", _card_path(job, card, "accept"), None, _TIMEOUT_S), CardOut)
+        return await self._send("POST", _card_path(job, card, "accept"), DecisionIn(author=author), CardOut)
 
-    async def dismiss_advice(self, job: str, card: str, reason: str) -> CardOut:
+    async def dismiss_advice(self, job: str, card: str, reason: str, author: str | None) -> CardOut:
         """Dismiss a recommendation."""
-        body = DismissIn(reason=reason)
+        body = DismissIn(reason=reason, author=author)
         return await self._send("POST", _card_path(job, card, "dismiss"), body, CardOut)
 
-    async def roll_back_advice(self, job: str, card: str) -> CardOut:
+    async def roll_back_advice(self, job: str, card: str, author: str | None) -> CardOut:
         """Undo an applied recommendation: change the settings of the job on its target back."""
-        return _read(await self._request("POST", _card_path(job, card, "roll-back"), None, _TEST_TIMEOUT_S), CardOut)
+        body = DecisionIn(author=author)
+        return await self._send("POST", _card_path(job, card, "roll-back"), body, CardOut, timeout_s=_TEST_TIMEOUT_S)
 
     async def try_advice(self, job: str, card: str, *, is_roll_back: bool) -> DryRunOut:
         """Return what applying a recommendation, or rolling it back, would send now. Nothing changes."""
         path = _card_path(job, card, f"dry-run?roll_back={str(is_roll_back).lower()}")
         return _read(await self._request("GET", path, None, _TEST_TIMEOUT_S), DryRunOut)
 
-    async def apply_advice(self, job: str, card: str, *, is_guarded: bool) -> CardOut:
+    async def apply_advice(self, job: str, card: str, *, is_guarded: bool, author: str | None) -> CardOut:
         """Apply a recommendation on its target. If ``is_guarded``, it is rolled back if it made things worse."""
-        body = ApplyIn(is_guarded=is_guarded).model_dump_json().encode()
-        return _read(await self._request("POST", _card_path(job, card, "apply"), body, _TEST_TIMEOUT_S), CardOut)
+        body = ApplyIn(is_guarded=is_guarded, author=author)
+        return await self._send("POST", _card_path(job, card, "apply"), body, CardOut, timeout_s=_TEST_TIMEOUT_S)
 
     async def take_action(self, job: str, run: str, checkpoint: int, wanted: ActionIn) -> ActionTakenOut:
         """Take an action on a checkpoint in progress."""

@@ -223,7 +223,8 @@ def next_step(card: Card, seen: Observed) -> Step | None:
             # A new parallelism is no new setting of the checkpoints.
             since = seen.now if card.proposed.parallelism is not None else seen.settings_since
             at = max(card.created_at, since or seen.now)
-            return Step(AdviceState.APPLIED, "the engine reports the proposed settings", at)
+            watched = f"{_watched_count(card)} checkpoints are watched from now on"
+            return Step(AdviceState.APPLIED, f"the engine reports the proposed settings; {watched}", at)
         if not seen.is_given and seen.now - card.last_given_at >= EXPIRES_AFTER:
             return Step(AdviceState.EXPIRED, seen.why_not, seen.now)
         return None
@@ -257,10 +258,45 @@ def is_suppressed(state: AdviceState, decided_at: datetime, before: Setting, now
     return kept is not None and before == now and at - decided_at < kept
 
 
-def _verified(card: Card, seen: Observed) -> Step | None:
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How far a change that is in force was watched: ``checkpoint_count`` of ``of_count`` checkpoints have ended.
+
+    ``is_over`` means that no further ones are compared with those before: all have ended, the change was found to be
+    worse, or a day has passed.
+    """
+
+    checkpoint_count: int
+    of_count: int
+    is_over: bool
+
+
+def watched(card: Card, seen: Observed) -> Watched | None:
+    """Return how far the change of a card was watched; None if the change is not in force."""
+    if not card.state.is_in_force:
+        return None
+    of_count = _watched_count(card)
+    count = min(of_count, max(card.measured_count, len(_after(card, seen))))
+    is_late = card.applied_at is not None and seen.now - card.applied_at > WATCHED_FOR
+    is_judged = card.state is not AdviceState.APPLIED
+    is_over = card.state is AdviceState.REGRESSED or (is_judged and (is_late or card.measured_count >= of_count))
+    return Watched(count, of_count, is_over)
+
+
+def _watched_count(card: Card) -> int:
+    """Return how many checkpoints after the change are watched: more if enough before it can be compared with them."""
+    return LOOKS[-1] if len(card.before_ms) >= EFFECT_MIN_COUNT else VERIFY_MIN_COUNT
+
+
+def _after(card: Card, seen: Observed) -> list[CheckpointHeader]:
+    """Return the checkpoints after the change that count."""
     # A new parallelism is no new setting of the checkpoints, so those from before the change are among these.
     since = card.applied_at if card.proposed.parallelism is not None else None
-    after = [c for c in seen.checkpoints if _counts(c) and (since is None or c.triggered_at >= since)]
+    return [c for c in seen.checkpoints if _counts(c) and (since is None or c.triggered_at >= since)]
+
+
+def _verified(card: Card, seen: Observed) -> Step | None:
+    after = _after(card, seen)
     if len(after) < _next_look(card, seen):
         return None
     found = tuple(

@@ -8,14 +8,24 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from backend.contracts.comparing_windows import DirectionOut
 from backend.contracts.freshness import Dated
-from backend.contracts.model import Lines, Model
-from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric, Mode, Topic
+from backend.contracts.model import Author, Lines, Model
+from backend.domain.advice import THE_SERVICE, AdviceOutcome, AdviceState, AdviceStep, LintLevel, Metric, Mode, Topic
 from backend.domain.engines import SettingsFormat
 from backend.domain.verdict import Basis, Confidence
+
+
+def _person(name: str) -> str:
+    """Refuse the name that the history gives to Barrierscope itself."""
+    if name.strip().lower() == THE_SERVICE:
+        raise ValueError(f"{THE_SERVICE!r} is the name of Barrierscope itself")
+    return name
+
+
+OptionalAuthor = Annotated[Author, AfterValidator(_person)] | None
 
 
 class IntervalOut(Model):
@@ -277,6 +287,24 @@ class LifeEventOut(Model):
     """
     state: AdviceState
     reason: str
+    outcome: AdviceOutcome | None = None
+    """What is known of the request that the entry records or answers: ``awaited``, ``sent``, ``refused``,
+    ``unanswered`` or ``cut-short``. Null for every other entry."""
+    author: str | None = None
+    """Who took the step: ``the service``, or a person's name as it was typed, which is not verified. Null for a person
+    who gave no name."""
+
+
+class WatchOut(Model):
+    """How far a change in force was watched: ``checkpoint_count`` of ``of_count`` checkpoints have ended (measured).
+
+    They are judged when 5, 10 and 20 have ended; only the first 5 if fewer than ten were known before the change.
+    """
+
+    checkpoint_count: int
+    of_count: int
+    is_over: bool
+    """Whether the last judgement was made: all have ended, the change was found to be worse, or a day has passed."""
 
 
 class CardOut(Model):
@@ -312,6 +340,8 @@ class CardOut(Model):
     """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""
     effect: EffectOut | None = None
     """The effect on the duration. Null until at least ten checkpoints before and after the change can be compared."""
+    watch: WatchOut | None = None
+    """How far the change was watched. Null if it is not in force, and in the list of all recommendations."""
     measured_ids: tuple[int, ...] = ()
     measured_run_id: str | None = None
     """The run of the checkpoints in ``measured_ids``, which differs from ``run_id`` if the change needed a restart.
@@ -357,9 +387,19 @@ class ApplyIn(Model):
     Worse: they take clearly longer than before, by more than 10 %, and longer than predicted; or clearly more of them
     expire. This is judged when 5, 10 and 20 checkpoints have ended after the change, for a day at most.
     """
+    author: OptionalAuthor = None
+    """Who applies it, for the history. The name is not verified."""
+
+
+class DecisionIn(Model):
+    """Who accepts a recommendation, or rolls it back."""
+
+    author: OptionalAuthor = None
+    """The name for the history. It is not verified."""
 
 
 class DismissIn(Model):
     """The user's reason for dismissing a recommendation."""
 
     reason: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*\S[^\x00]*$"), Lines]
+    author: OptionalAuthor = None

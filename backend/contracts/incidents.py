@@ -22,11 +22,10 @@ from pydantic import Field
 
 from backend.contracts.alerts import AlertEventOut, AlertOut, DeliveryOut, MatcherOut, Severity, State
 from backend.contracts.freshness import Dated
-from backend.contracts.model import Lines, Model, OneLine, StrictBool
+from backend.contracts.model import Author, Lines, Model, StrictBool
 
 # At least one character is visible.
 _TEXT = r"^[^\x00]*[^\x00\s][^\x00]*$"
-Author = Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT), OneLine]
 Comment = Annotated[str, Field(min_length=1, max_length=4000, pattern=_TEXT), Lines]
 
 

@@ -33,6 +33,8 @@ _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 # Names and texts of people and of other programs, cleaned where they come in. ``Lines`` keeps line breaks.
 OneLine = AfterValidator(lambda text: clean(text, length_max=len(text)))
 Lines = AfterValidator(lambda text: clean_lines(text, length_max=len(text)))
+# The name of a person who does something. At least one character is visible. It is not verified.
+Author = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$"), OneLine]
 Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant), Field(ge=_EARLIEST, le=_LATEST)]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from backend.contracts.advice import ChangeOut, ExportOut, HowToOut, IntervalOut
+from backend.contracts.advice import ChangeOut, ExportOut, HowToOut, IntervalOut, OptionalAuthor
 from backend.contracts.model import Model, StrictBool, StrictInt
 from backend.contracts.replay_debt import WithReplayDebt
 from backend.contracts.simulations import QueuedWorkOut, SimulationRunOut
@@ -72,6 +72,8 @@ class WhatIfApplyIn(Model):
     """
     is_guarded: bool = False
     """As in ``ApplyIn``: whether Barrierscope rolls the change back by itself if the checkpoints are worse after it."""
+    author: OptionalAuthor = None
+    """As in ``ApplyIn``: who makes the change, for the history."""
 
 
 class Tier(StrEnum):

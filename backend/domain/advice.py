@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 
 class Topic(StrEnum):
@@ -79,6 +81,44 @@ class AdviceStep(StrEnum):
     def is_roll_back(self) -> bool:
         """Whether the entry records that a roll back was sent."""
         return self in (AdviceStep.ROLL_BACK, AdviceStep.AUTO_ROLL_BACK)
+
+
+class AdviceOutcome(StrEnum):
+    """What is known of a request to the target: of that which the entry records, or of that of the entry before."""
+
+    AWAITED = "awaited"
+    """It is being sent. The next entry says what came of it."""
+    SENT = "sent"
+    """The target took it."""
+    REFUSED = "refused"
+    """The target, or the service before it was sent, refused it. Nothing changed."""
+    UNANSWERED = "unanswered"
+    """The target did not answer, so it may have taken it."""
+    CUT_SHORT = "cut-short"
+    """The service ended while it sent it, so the target may have taken it."""
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is not known whether the target took the request."""
+        return self in (AdviceOutcome.UNANSWERED, AdviceOutcome.CUT_SHORT)
+
+
+OUTCOME_WORDS: Final[Mapping[AdviceOutcome, str]] = {
+    AdviceOutcome.AWAITED: "being sent",
+    AdviceOutcome.SENT: "taken by the target",
+    AdviceOutcome.REFUSED: "refused",
+    AdviceOutcome.UNANSWERED: "not answered",
+    AdviceOutcome.CUT_SHORT: "cut short",
+}
+"""What came of a request, in words."""
+
+THE_SERVICE: Final = "the service"
+"""The author of a step that no person took."""
+
+
+def author_words(author: str | None) -> str:
+    """Return who took a step. None is a person who gave no name."""
+    return "a person" if author is None else author
 
 
 class LintLevel(StrEnum):

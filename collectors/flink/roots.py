@@ -22,8 +22,9 @@ from collectors.flink.client import open_transport, parse_target_url
 TRIES_MAX: Final = 8
 
 _ANCESTORS_MAX = 3
+_LIVE_PREFIX = "/runtime/v1"
 # The path of our own live runtime, and the usual name of a proxy's prefix.
-_USUAL_PREFIXES = ("/runtime/v1", "/flink")
+_USUAL_PREFIXES = (_LIVE_PREFIX, "/flink")
 _OWN_TARGETS = "/api/v1/targets?limit=20"
 _SERVER_ERROR = 500
 _SHOWN_MAX = 200
@@ -96,8 +97,11 @@ async def _live_root(address: str, *, rules: AddressRules, timeout_s: float) -> 
     async with open_transport(str(origin), timeout_s=timeout_s, rules=rules) as transport:
         listed = document.read(await transport.get(_OWN_TARGETS), url=transport.url)
     for target in listed.get("items").items():
-        if target.get("origin").value == "built-in" and target.get("kind").value == "flink":
-            return _on_host(target.get("url").text(length_max=_SHOWN_MAX), origin.host)
+        if target.get("origin").value != "built-in":
+            continue
+        root = target.get("url").text(length_max=_SHOWN_MAX)
+        if root.endswith(_LIVE_PREFIX):
+            return _on_host(root, origin.host)
     return None
 
 

@@ -20,13 +20,14 @@ from backend.contracts.advice import (
     ExpectedOut,
     IntervalOut,
     JobAdviceOut,
+    LifeEventOut,
     LintOut,
     MeasuredOut,
     RecommendationOut,
     SilenceOut,
 )
 from backend.contracts.comparing_windows import DirectionOut
-from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric
+from backend.domain.advice import OUTCOME_WORDS, AdviceState, AdviceStep, LintLevel, Metric, author_words
 from dashboard import routes, text
 from dashboard.components import cards, exports, status
 from dashboard.components.attributes import attrs
@@ -153,6 +154,8 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     if card.is_guarded and card.state in _GUARDED:
         guarded = "It is rolled back by itself if the checkpoints are worse: judged after 5, 10 and 20 of them."
         body.append(html.P(guarded, className="hint"))
+    if (watched := watch_words(card)) is not None:
+        body.append(html.P(watched, className="hint"))
     if (age := _age_of_numbers(card, where, now)) is not None:
         body.append(age)
     if card.measured:
@@ -176,6 +179,15 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     ]
     body += [part for part in rest if part is not None]
     return cards.card(advice.headline, body, tools=tools)
+
+
+def watch_words(card: CardOut) -> str | None:
+    """Return how far the change was watched, as a sentence; None if it is not in force."""
+    watch = card.watch
+    if watch is None:
+        return None
+    counted = f"{watch.checkpoint_count} of {watch.of_count} checkpoints watched since the change"
+    return f"{counted}; the last judgement is made." if watch.is_over else f"{counted}."
 
 
 def diff(advice: RecommendationOut, *, is_undone: bool = False) -> Component:
@@ -510,13 +522,20 @@ def _life(card: CardOut, where: tzinfo) -> Component:
         html.Tr(
             [
                 html.Td(text.instant(e.at, where), title=text.instant_utc(e.at), className="number"),
-                html.Td(_STEPS.get(e.kind) or _STATES[e.state][0]),
+                html.Td(_step_words(e)),
+                html.Td(author_words(e.author)),
                 html.Td(e.reason),
             ]
         )
         for e in card.history
     ]
     return html.Details([html.Summary("History"), html.Table(html.Tbody(rows), className="plain-table")])
+
+
+def _step_words(event: LifeEventOut) -> str:
+    if event.kind is AdviceStep.STATE and event.outcome is not None:
+        return OUTCOME_WORDS[event.outcome]
+    return _STEPS.get(event.kind) or _STATES[event.state][0]
 
 
 def history(past: Sequence[CardOut], where: tzinfo) -> Component | None:

@@ -43,6 +43,15 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="advice-stale"),
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
+            html.Label(
+                [
+                    "Your name for the history (optional, as typed)",
+                    dcc.Input(
+                        id="advice-author", type="text", maxLength=200, autoComplete="username", persistence="name"
+                    ),
+                ],
+                className="field",
+            ),
             html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
             html.Div(_outcome(), id="advice-outcome", style=_HIDDEN),
             *(html.Div(_candidates(name), id=f"advice-{name}", style=_HIDDEN) for name in _CANDIDATES),
@@ -189,6 +198,7 @@ def _register_decisions(app: Dash, client: ApiClient) -> None:
         state={
             "reasons": State({"type": "advice-reason", "card": ALL}, "value"),
             "ids": State({"type": "advice-reason", "card": ALL}, "id"),
+            "author": State("advice-author", "value"),
             "route": State("advice-route", "data"),
         },
         running=_INACTIVE_WHILE_SENT,
@@ -204,6 +214,7 @@ async def decide(
     accepted: list[int | None],
     reasons: list[str | None],
     ids: list[dict[str, str]],
+    author: str | None,
     route: dict[str, str],
     trigger: object,
 ) -> Changes:
@@ -213,13 +224,13 @@ async def decide(
         raise PreventUpdate
     card = str(pressed["card"])
     if pressed["type"] == "advice-accept":
-        await client.accept_advice(route["job"], card)
+        await client.accept_advice(route["job"], card, _name(author))
         words = "Accepted. The state changes to applied when the engine reports the new settings."
         return {"message": cards.answer(True, words), "changed": [card, "yes"]}
     reason = next((r for r, i in zip(reasons, ids, strict=True) if i["card"] == card), None)
     if not (reason or "").strip():
         return {"message": cards.answer(False, "Enter a reason for the dismissal.")}
-    await client.dismiss_advice(route["job"], card, (reason or "").strip())
+    await client.dismiss_advice(route["job"], card, (reason or "").strip(), _name(author))
     words = "Dismissed. It is not recommended again for 30 days, unless the settings change."
     return {"message": cards.answer(True, words), "changed": [card, "no"]}
 
@@ -247,7 +258,7 @@ def _register_changes(app: Dash, client: ApiClient) -> None:
             partial(change, client),
             output=_answer_outputs(),
             inputs={"confirmed": confirming.confirmed(name)},
-            state={"route": State("advice-route", "data")} | subject,
+            state={"route": State("advice-route", "data"), "author": State("advice-author", "value")} | subject,
             running=[*_INACTIVE_WHILE_SENT, confirming.busy(name, "Sending it to the target ...")],
             prevent_initial_call=True,
         )
@@ -293,24 +304,36 @@ async def _asked(
     return {"message": None} | confirming.opened(card.id, question)
 
 
+def _name(author: str | None) -> str | None:
+    return (author or "").strip() or None
+
+
 async def apply(
-    client: ApiClient, *, confirmed: int | None, card: str | None, guard: bool | None, route: dict[str, str]
+    client: ApiClient,
+    *,
+    confirmed: int | None,
+    card: str | None,
+    guard: bool | None,
+    author: str | None,
+    route: dict[str, str],
 ) -> Changes:
     """Apply a recommendation once the viewer has confirmed it."""
     if not confirmed or not card:
         raise PreventUpdate
-    await client.apply_advice(route["job"], card, is_guarded=bool(guard))
+    await client.apply_advice(route["job"], card, is_guarded=bool(guard), author=_name(author))
     words = "Sent. The state changes to applied when the engine reports the new settings."
     if guard:
         words += " If the checkpoints are worse after it, it is rolled back by itself."
     return {"message": cards.answer(True, words), "changed": [card, "applied"]}
 
 
-async def roll_back(client: ApiClient, *, confirmed: int | None, card: str | None, route: dict[str, str]) -> Changes:
+async def roll_back(
+    client: ApiClient, *, confirmed: int | None, card: str | None, author: str | None, route: dict[str, str]
+) -> Changes:
     """Undo an applied recommendation once the viewer has confirmed it."""
     if not confirmed or not card:
         raise PreventUpdate
-    await client.roll_back_advice(route["job"], card)
+    await client.roll_back_advice(route["job"], card, _name(author))
     words = "Sent. The state changes to rolled back when the engine reports the earlier settings."
     return {"message": cards.answer(True, words), "changed": [card, "rolled back"]}
 

@@ -283,6 +283,39 @@ async def test_a_refused_change_leaves_the_card_as_it_was(engine, clock, target)
     assert left.state_reason.startswith("refused, so nothing changed: the target demo answered HTTP 401")
 
 
+async def test_every_step_of_a_guarded_change_has_its_author_its_outcome_and_how_far_it_was_watched(
+    engine, clock, target
+):
+    service = _service(engine, clock, target, auto_roll_back=False)
+    card = await _given(service, target, engine)
+    await service.accept(card.job_id, card.id, author="ann")
+    await service.apply(card.job_id, card.id, is_guarded=True, author="bob")
+    await target.report(TIMED, at=clock.at + timedelta(seconds=30))
+    applied = await _now(service, target, card)
+    assert applied.history[-1].reason.endswith("; 20 checkpoints are watched from now on")
+    assert (applied.watch.checkpoint_count, applied.watch.of_count, applied.watch.is_over) == (0, 20, False)
+    await _report_worse(target, 11)
+    await service.keep_all()
+    found = await _now(service, target, card)
+
+    steps = [(e.kind.value, e.state.value, e.outcome and e.outcome.value, e.author) for e in found.history]
+    assert steps == [
+        ("state", "new", None, "the service"),
+        ("state", "accepted", None, "ann"),
+        ("guarded-apply", "accepted", "awaited", "bob"),
+        ("state", "accepted", "sent", "the service"),
+        ("state", "applied", None, "the service"),
+        *[("state", "verified", None, "the service")] * (len(steps) - 8),
+        ("state", "regressed", None, "the service"),
+        ("auto-roll-back", "regressed", "awaited", "the service"),
+        ("state", "regressed", "sent", "the service"),
+    ]
+    assert found.watch.is_over
+    assert found.watch.checkpoint_count >= 10
+    (listed,) = [c for c in (await service.of_job(card.job_id)).cards if c.id == card.id]
+    assert listed.watch == found.watch
+
+
 async def test_a_change_that_a_person_rolled_back_is_advised_again(engine, clock, target):
     service = _service(engine, clock, target)
     card = await _given(service, target, engine)

@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import update
 
 from backend.alerting.incidents import assign
-from backend.domain.advice import AdviceState, AdviceStep, Topic
+from backend.domain.advice import THE_SERVICE, AdviceState, AdviceStep, Topic
 from backend.domain.errors import UnknownEntityError
 from backend.services.alerts import incidents as service
 from backend.store.advice.cards import CardRecord, add_card, lock_job, move_card, note_step
@@ -267,9 +267,9 @@ async def test_a_roll_back_of_advice_is_listed_as_a_roll_back(client, engine, cl
     changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
 
     assert [c["text"] for c in changes if c["kind"] == "advice"] == [
-        "mode: rolled back. other settings again",
-        "mode: roll back. sent to the target",
-        "mode: verified. 2 of 2 held",
+        "mode: rolled back (noted by the service). other settings again",
+        "mode: roll back (the service). sent to the target",
+        "mode: verified (noted by the service). 2 of 2 held",
     ]
 
 
@@ -314,15 +314,16 @@ async def test_what_a_change_did_is_listed_even_if_it_ended_the_incident(client,
             (AdviceState.VERIFIED, AdviceStep.STATE, 20),
         ):
             at = began_at + timedelta(minutes=minutes)
-            card = await move_card(connection, card, state, "because", at, kind=kind)
+            who = "ann" if kind.is_apply else THE_SERVICE
+            card = await move_card(connection, card, state, "because", at, kind=kind, author=who)
     clock.at += timedelta(hours=1)
 
     changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
 
     assert [(c["text"], c["is_before"]) for c in changes if c["kind"] == "advice"] == [
-        ("mode: verified. because", False),
-        ("mode: applied. because", False),
-        ("mode: change sent, with an automatic roll back. because", False),
+        ("mode: verified (noted by the service). because", False),
+        ("mode: applied (noted by the service). because", False),
+        ("mode: change sent, with an automatic roll back (ann). because", False),
     ]
 
 

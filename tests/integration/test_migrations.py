@@ -139,6 +139,46 @@ def test_rows_of_the_first_version_survive_every_later_migration(empty_database)
     assert _value(empty_database, "SELECT state FROM target_health") == "ok"
 
 
+def test_the_outcomes_of_earlier_requests_are_found_by_their_reasons_and_unknown_people_stay_unknown(empty_database):
+    rows = {
+        ("apply", "accepted", "sending the change to the target"): ("awaited", None),
+        ("state", "accepted", "sent to the target; waiting for it to report the new settings"): ("sent", "the service"),
+        ("guarded-apply", "accepted", "sent to the target; waiting for it"): ("sent", None),
+        ("state", "new", "refused, so nothing changed: HTTP 401"): ("refused", "the service"),
+        ("state", "accepted", "not answered, so the target may have taken it"): (
+            "unanswered",
+            "the service",
+        ),
+        ("state", "accepted", "Barrierscope ended while it sent this, so it is not"): ("cut-short", "the service"),
+        ("auto-roll-back", "regressed", "sending the automatic roll back: 4 of 9"): ("awaited", "the service"),
+        ("auto-roll-back", "regressed", "automatic roll back: 4 of 9"): ("sent", "the service"),
+        ("roll-back", "applied", "sending the roll back to the target"): ("awaited", None),
+        ("state", "applied", "the engine reports the proposed settings"): (None, "the service"),
+        ("state", "accepted", "accepted; waiting for the engine"): (None, None),
+        ("state", "dismissed", "refused, as we said"): (None, None),
+    }
+    migrate.upgrade(empty_database, "0027")
+    with psycopg.connect(empty_database) as connection:
+        connection.execute(
+            "ALTER TABLE recommendation_events DROP CONSTRAINT fk_recommendation_events_recommendation_id_"
+            "recommendations"
+        )
+        for number, (kind, state, reason) in enumerate(rows, start=1):
+            connection.execute(
+                "INSERT INTO recommendation_events (recommendation_id, number, at, kind, state, reason)"
+                " VALUES ('c', %s, now(), %s, %s, %s)",
+                (number, kind, state, reason),
+            )
+
+    migrate.upgrade(empty_database)
+
+    with psycopg.connect(empty_database) as connection:
+        found = connection.execute("SELECT outcome, author FROM recommendation_events ORDER BY number").fetchall()
+    assert dict(zip(rows, found, strict=True)) == rows
+    migrate.downgrade(empty_database, "0027")
+    assert _value(empty_database, "SELECT count(*) FROM recommendation_events") == len(rows)
+
+
 def test_going_back_is_refused_while_there_are_targets_of_kinds_that_the_older_revision_does_not_know(empty_database):
     migrate.upgrade(empty_database)
     with psycopg.connect(empty_database) as connection:

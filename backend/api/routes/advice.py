@@ -42,9 +42,11 @@ async def read_recommendation(job: JobId, recommendation: CardId, services: Give
 
 
 @router.post(_ONE + "/accept", responses=examples.of("card"))
-async def accept_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
+async def accept_recommendation(
+    job: JobId, recommendation: CardId, services: Given, wanted: advice.DecisionIn | None = None
+) -> advice.CardOut:
     """Accept a recommendation: you intend to make the change. 409 if it is already dismissed, applied or expired."""
-    return await services.advice.accept(job, recommendation)
+    return await services.advice.accept(job, recommendation, author=None if wanted is None else wanted.author)
 
 
 @router.post(_ONE + "/dismiss", responses=examples.of("card"))
@@ -55,7 +57,7 @@ async def dismiss_recommendation(
 
     The same recommendation is not made again for 30 days unless the settings change.
     """
-    return await services.advice.dismiss(job, recommendation, wanted.reason)
+    return await services.advice.dismiss(job, recommendation, wanted.reason, author=wanted.author)
 
 
 @router.post(_ONE + "/apply", responses=examples.of("card"))
@@ -63,7 +65,8 @@ async def apply_recommendation(
     job: JobId, recommendation: CardId, services: Given, wanted: advice.ApplyIn | None = None
 ) -> advice.CardOut:
     """Apply the recommended change to the running job. 409 if the change needs a restart, or the target refuses it."""
-    return await services.advice.apply(job, recommendation, is_guarded=wanted is not None and wanted.is_guarded)
+    given = wanted or advice.ApplyIn()
+    return await services.advice.apply(job, recommendation, is_guarded=given.is_guarded, author=given.author)
 
 
 @router.get(_ONE + "/dry-run", responses=examples.of("dry_run"))
@@ -75,6 +78,8 @@ async def try_recommendation(
 
 
 @router.post(_ONE + "/roll-back", responses=examples.of("card"))
-async def roll_back_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
+async def roll_back_recommendation(
+    job: JobId, recommendation: CardId, services: Given, wanted: advice.DecisionIn | None = None
+) -> advice.CardOut:
     """Undo an applied recommendation on the running job. 409 if it is not in force or if that needs a restart."""
-    return await services.advice.roll_back(job, recommendation)
+    return await services.advice.roll_back(job, recommendation, author=None if wanted is None else wanted.author)

@@ -43,7 +43,11 @@ async def apply_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut:
     `model_id` names is no longer kept: ask again.
     """
     return await services.what_if.apply(
-        job, wanted.settings, is_sent=True, model_id=wanted.model_id, is_guarded=wanted.is_guarded
+        *(job, wanted.settings),
+        is_sent=True,
+        model_id=wanted.model_id,
+        is_guarded=wanted.is_guarded,
+        author=wanted.author,
     )
 
 
@@ -59,7 +63,9 @@ async def accept_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut
 
     409 with the type `prediction-gone` if the prediction that `model_id` names is no longer kept: ask again.
     """
-    return await services.what_if.apply(job, wanted.settings, is_sent=False, model_id=wanted.model_id)
+    return await services.what_if.apply(
+        job, wanted.settings, is_sent=False, model_id=wanted.model_id, author=wanted.author
+    )
 
 
 @router.get(_ONE, responses=examples.of("what_if_confirmation"))

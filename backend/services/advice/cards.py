@@ -32,10 +32,11 @@ from backend.contracts.advice import (
     RecommendationOut,
     SettingOut,
     SilenceOut,
+    WatchOut,
 )
 from backend.contracts.api import Page
 from backend.domain.address_rules import AddressRules
-from backend.domain.advice import AdviceState, AdviceStep, Metric, Topic
+from backend.domain.advice import AdviceOutcome, AdviceState, AdviceStep, Metric, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId, RunId
@@ -123,7 +124,7 @@ class AdviceService:
             freshness=dated,
             as_of=now,
             considered_count=advice.considered_count,
-            cards=[self._out(c, events.get(c.id, ()), case.record) for c in shown],
+            cards=[self._out(c, events.get(c.id, ()), case.record, case) for c in shown],
             silences=[SilenceOut.model_validate(s) for s in advice.silences if s.topic not in topics],
             lints=[LintOut.model_validate(lint) for lint in advice.lints],
             chosen_by=None if advice.chosen_by is None else ChosenByOut.model_validate(advice.chosen_by),
@@ -155,22 +156,23 @@ class AdviceService:
             record = await get_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
             events = await store.events_of(connection, [card_id])
-        return self._out(card, events.get(card_id, ()), record)
+            (case,) = await self._evidence.cases(connection, [record]) if card.state.is_in_force else (None,)
+        return self._out(card, events.get(card_id, ()), record, case)
 
-    async def accept(self, job_id: str, card_id: str) -> CardOut:
-        """Mark a card as accepted, which means that a person intends to make the change.
+    async def accept(self, job_id: str, card_id: str, *, author: str | None = None) -> CardOut:
+        """Mark a card as accepted, which means that a person intends to make the change. ``author`` is the person.
 
         Raises:
             UnknownEntityError: there is no such job or card.
             ConflictError: the card is already decided.
         """
-        return await self._decide(job_id, card_id, AdviceState.ACCEPTED, _AWAITED)
+        return await self._decide(job_id, card_id, AdviceState.ACCEPTED, _AWAITED, author)
 
-    async def dismiss(self, job_id: str, card_id: str, reason: str) -> CardOut:
+    async def dismiss(self, job_id: str, card_id: str, reason: str, *, author: str | None = None) -> CardOut:
         """Mark a card as dismissed, because a person does not want the change. Raises the same errors as ``accept``."""
-        return await self._decide(job_id, card_id, AdviceState.DISMISSED, reason.strip())
+        return await self._decide(job_id, card_id, AdviceState.DISMISSED, reason.strip(), author)
 
-    async def apply(self, job_id: str, card_id: str, *, is_guarded: bool = False) -> CardOut:
+    async def apply(self, job_id: str, card_id: str, *, is_guarded: bool = False, author: str | None = None) -> CardOut:
         """Make the change on the running target, if its engine can change settings of a running job.
 
         If ``is_guarded``, the change is rolled back by itself if the checkpoints are worse after it.
@@ -188,10 +190,10 @@ class AdviceService:
         if not _can_send(record, content_of(card)[0]):
             text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
-        await self._sender.apply(record.run, job_id, card_id, is_guarded=is_guarded)
+        await self._sender.apply(record.run, job_id, card_id, is_guarded=is_guarded, author=author)
         return await self.card(job_id, card_id)
 
-    async def roll_back(self, job_id: str, card_id: str) -> CardOut:
+    async def roll_back(self, job_id: str, card_id: str, *, author: str | None = None) -> CardOut:
         """Undo an applied change on the running target. The card stays applied until the engine reports the values.
 
         Raises:
@@ -204,7 +206,7 @@ class AdviceService:
         if not is_reversible(record, content_of(card)[0]):
             text = f"{record.run.engine.name} takes these settings when the job starts: undo them and restart it"
             raise ConflictError(text, kind="restart-needed")
-        await self._sender.roll_back(record.run, job_id, card_id)
+        await self._sender.roll_back(record.run, job_id, card_id, author=author)
         return await self.card(job_id, card_id)
 
     async def dry_run(self, job_id: str, card_id: str, *, is_roll_back: bool = False) -> DryRunOut:
@@ -245,7 +247,13 @@ class AdviceService:
         return [(c.topic, _setting(c.document["proposed"])) for c in cards if c.state.is_open]
 
     async def keep_what_if(
-        self, record: JobRecord, advice: Recommendation, *, is_sent: bool, is_guarded: bool = False
+        self,
+        record: JobRecord,
+        advice: Recommendation,
+        *,
+        is_sent: bool,
+        is_guarded: bool = False,
+        author: str | None = None,
     ) -> CardOut:
         """Keep a what-if that a person chose as an accepted card. If ``is_sent``, make its change on the target.
 
@@ -260,16 +268,26 @@ class AdviceService:
             await store.lock_job(connection, record.id)
             for old in await store.list_cards(connection, record.id, limit=_CARDS_READ):
                 if old.topic is Topic.WHAT_IF and old.state.is_open:
-                    await store.move_card(connection, old, AdviceState.DISMISSED, "replaced by another what-if", now)
+                    reason = "replaced by another what-if"
+                    await store.move_card(connection, old, AdviceState.DISMISSED, reason, now, author=author)
             card = _new_card(record, advice, now, AdviceState.ACCEPTED, sending.SENDING if is_sent else _AWAITED)
-            await store.add_card(connection, card, step if is_sent else AdviceStep.STATE)
+            awaited = AdviceOutcome.AWAITED if is_sent else None
+            kind = step if is_sent else AdviceStep.STATE
+            await store.add_card(connection, card, kind, outcome=awaited, author=author)
         if is_sent:
             dismissed = AdviceState.DISMISSED
             await self._sender.send_noted(record.run, record.id, card.id, advice.how_to.patch, before=dismissed)
         return await self.card(record.id, card.id)
 
-    def _out(self, card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
-        return _card_out(card, events, record, self._clock.now(), is_always_guarded=self._is_always_guarded)
+    def _out(
+        self, card: CardRecord, events: Sequence[CardEvent], record: JobRecord, case: JobCase | None = None
+    ) -> CardOut:
+        """Convert a card to the API's shape. How far its change was watched is known only with ``case``."""
+        now = self._clock.now()
+        watched = None if case is None else lifecycle.watched(_values_of(card, events), _observed(case, now))
+        watch = None if watched is None else WatchOut.model_validate(watched)
+        out = _card_out(card, events, record, now, is_always_guarded=self._is_always_guarded)
+        return out.model_copy(update={"watch": watch})
 
     async def _record_and_card(self, job_id: str, card_id: str) -> tuple[JobRecord, CardRecord, Sequence[CardEvent]]:
         async with reading(self._engine) as connection:
@@ -336,18 +354,7 @@ class AdviceService:
             # After the end of the job, the numbers of this card are not computed again. If the job starts again, it
             # gets a new card.
             is_given, why_not = False, "the rules no longer give it: the job ended"
-        settings = case.finding.settings
-        seen = Observed(
-            now=self._clock.now(),
-            config=case.shape.config,
-            settings_since=None if settings is None else settings.seen_at,
-            checkpoints=[
-                h.header for h in case.headers if settings is None or h.header.triggered_at >= settings.first_trigger_at
-            ],
-            is_given=is_given,
-            why_not=why_not,
-            parallelism={v.id: v.parallelism for v in case.shape.topology.vertices},
-        )
+        seen = _observed(case, self._clock.now(), is_given=is_given, why_not=why_not)
         step = lifecycle.next_step(_values_of(card, events), seen)
         if step is None:
             return card
@@ -379,14 +386,14 @@ class AdviceService:
         reason = "given by the rules" if advice.chosen_by is None else "chosen by the fast simulation"
         await store.add_card(connection, _new_card(case.record, advice, now, AdviceState.NEW, reason))
 
-    async def _decide(self, job_id: str, card_id: str, state: AdviceState, reason: str) -> CardOut:
+    async def _decide(self, job_id: str, card_id: str, state: AdviceState, reason: str, author: str | None) -> CardOut:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, job_id)
             record = await get_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
             events = await store.events_of(connection, [card_id])
             sending.must_be_open(card, events.get(card_id, ()), self._clock.now())
-            moved = await store.move_card(connection, card, state, reason, self._clock.now())
+            moved = await store.move_card(connection, card, state, reason, self._clock.now(), author=author)
             events = await store.events_of(connection, [card_id])
         return self._out(moved, events.get(card_id, ()), record)
 
@@ -418,6 +425,20 @@ def _new_card(record: JobRecord, advice: Recommendation, now: datetime, state: A
     )
 
 
+def _observed(case: JobCase, now: datetime, *, is_given: bool = True, why_not: str = "") -> Observed:
+    settings = case.finding.settings
+    headers = (h.header for h in case.headers)
+    return Observed(
+        now=now,
+        config=case.shape.config,
+        settings_since=None if settings is None else settings.seen_at,
+        checkpoints=[h for h in headers if settings is None or h.triggered_at >= settings.first_trigger_at],
+        is_given=is_given,
+        why_not=why_not,
+        parallelism={v.id: v.parallelism for v in case.shape.topology.vertices},
+    )
+
+
 async def _with_outcome(
     connection: AsyncConnection, card: CardRecord, events: Sequence[CardEvent], now: datetime
 ) -> CardRecord:
@@ -425,7 +446,8 @@ async def _with_outcome(
     cut = sending.without_outcome(events, now)
     if cut is None or cut.kind is AdviceStep.AUTO_ROLL_BACK:
         return card
-    return await store.note_step(connection, card, sending.CUT_SHORT, now, AdviceStep.STATE)
+    cut_short = AdviceOutcome.CUT_SHORT
+    return await store.note_step(connection, card, sending.CUT_SHORT, now, AdviceStep.STATE, outcome=cut_short)
 
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.domain.advice import AdviceState, AdviceStep
+from backend.domain.advice import THE_SERVICE, AdviceOutcome, AdviceState, AdviceStep
 from backend.domain.clock import Clock
 from backend.domain.errors import BarrierscopeError, ConflictError, UpstreamError
 from backend.services.advice.contents import content_of
@@ -36,34 +36,24 @@ _SENT_BACK: Final = "roll back sent to the target; waiting for it to report the 
 _REFUSED: Final = "refused, so nothing changed: "
 _UNANSWERED: Final = "not answered, so the target may have taken it; if it did, it reports it soon: "
 CUT_SHORT: Final = "Barrierscope ended while it sent this, so it is not known whether the target took it"
-"""The outcome of a request of a process that ended before it knew the outcome."""
+"""The reason of an entry after a request of a process that ended before it knew the outcome."""
 _SENDING_BY_ITSELF: Final = "sending the automatic roll back: "
-# Earlier versions wrote one entry, after the request. So an entry that does not begin like these has its outcome.
-_BEFORE: Final = (SENDING, _SENDING_BACK, _SENDING_BY_ITSELF)
 _BY_ITSELF_EARLIER: Final = "automatic roll back: "
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The last request that was sent for a card: the change itself, or its roll back.
-
-    ``outcome`` is the reason of the entry after it; None if there is none yet.
-    """
+    """The last request that was sent for a card: the change itself, or its roll back."""
 
     kind: AdviceStep
     at: datetime
     reason: str
-    outcome: str | None
+    outcome: AdviceOutcome
 
     @property
     def is_refused(self) -> bool:
         """Whether the target did not take it."""
-        return self.outcome is not None and self.outcome.startswith(_REFUSED)
-
-    @property
-    def is_unsure(self) -> bool:
-        """Whether it is not known whether the target took it."""
-        return self.outcome is not None and self.outcome.startswith((_UNANSWERED, CUT_SHORT))
+        return self.outcome is AdviceOutcome.REFUSED
 
 
 def last_sent(events: Sequence[CardEvent], *, is_roll_back: bool) -> Sent | None:
@@ -71,9 +61,20 @@ def last_sent(events: Sequence[CardEvent], *, is_roll_back: bool) -> Sent | None
     found = None
     for n, event in enumerate(events):
         if event.kind.is_roll_back if is_roll_back else event.kind.is_apply:
-            outcome = events[n + 1].reason if n + 1 < len(events) else None
-            found = Sent(event.kind, event.at, event.reason, outcome)
+            found = Sent(event.kind, event.at, event.reason, _outcome_of(events, n))
     return found
+
+
+def _outcome_of(events: Sequence[CardEvent], n: int) -> AdviceOutcome:
+    """Return what is known of the request that entry ``n`` records.
+
+    An entry of an earlier version has no outcome, because it was written after the target had taken the request. If
+    the engine reports the new settings before the answer is noted, the next entry has none.
+    """
+    own = events[n].outcome
+    if own is not AdviceOutcome.AWAITED or n + 1 == len(events):
+        return own or AdviceOutcome.SENT
+    return events[n + 1].outcome or AdviceOutcome.SENT
 
 
 def is_applying(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> bool:
@@ -95,8 +96,7 @@ def is_guarded(events: Sequence[CardEvent]) -> bool:
 def without_outcome(events: Sequence[CardEvent], now: datetime) -> CardEvent | None:
     """Return the last entry of a card, if it records a request of a process that ended before its outcome."""
     last = events[-1] if events else None
-    is_sent = last is not None and (last.kind.is_apply or last.kind.is_roll_back)
-    if last is None or not is_sent or not last.reason.startswith(_BEFORE):
+    if last is None or last.outcome is not AdviceOutcome.AWAITED:
         return None
     return last if now - last.at >= _OUTCOME_WITHIN else None
 
@@ -109,7 +109,7 @@ def why_automatic(reason: str) -> str:
 def may_repeat(events: Sequence[CardEvent], now: datetime) -> bool:
     """Return whether it is not known, a minute after the last roll back, whether the target took it."""
     sent = last_sent(events, is_roll_back=True)
-    is_unknown = sent is not None and (sent.is_unsure or without_outcome(events, now) is not None)
+    is_unknown = sent is not None and (sent.outcome.is_unsure or without_outcome(events, now) is not None)
     return sent is not None and is_unknown and now - sent.at >= _OUTCOME_WITHIN
 
 
@@ -132,9 +132,9 @@ def must_be_in_force(card: CardRecord, events: Sequence[CardEvent], now: datetim
 
 
 def _is_awaited(sent: Sent | None, now: datetime) -> bool:
-    if sent is None or sent.is_refused or sent.is_unsure:
+    if sent is None or sent.is_refused or sent.outcome.is_unsure:
         return False
-    return now - sent.at < (_OUTCOME_WITHIN if sent.outcome is None else _REPORTED_WITHIN)
+    return now - sent.at < (_OUTCOME_WITHIN if sent.outcome is AdviceOutcome.AWAITED else _REPORTED_WITHIN)
 
 
 class CardSender:
@@ -145,8 +145,12 @@ class CardSender:
         self._clock = clock
         self._changer = changer
 
-    async def apply(self, run: RunRecord, job_id: str, card_id: str, *, is_guarded: bool) -> None:
+    async def apply(
+        self, run: RunRecord, job_id: str, card_id: str, *, is_guarded: bool, author: str | None = None
+    ) -> None:
         """Send the change of an open card. If ``is_guarded``, it is rolled back later if the checkpoints are worse.
+
+        ``author`` is the person who asked for it; None if the name is not known.
 
         Raises:
             UnknownEntityError: the job has no such card, or its target was removed.
@@ -162,7 +166,12 @@ class CardSender:
             events = (await store.events_of(connection, [card_id])).get(card_id, ())
             now = self._clock.now()
             must_be_open(card, events, now)
-            await store.move_card(connection, card, AdviceState.ACCEPTED, SENDING, now, kind=kind)
+            await store.move_card(
+                *(connection, card, AdviceState.ACCEPTED, SENDING, now),
+                kind=kind,
+                outcome=AdviceOutcome.AWAITED,
+                author=author,
+            )
         patch = content_of(card)[0].how_to.patch
         await self.send_noted(run, job_id, card_id, patch, before=card.state)
 
@@ -177,14 +186,16 @@ class CardSender:
             await self._changer.send(run, patch)
         except BarrierscopeError as error:
             back = None if isinstance(error, UpstreamError) else before
-            await self._note(job_id, card_id, _failure(error), of=AdviceState.ACCEPTED, back=back)
+            await self._note(job_id, card_id, *_failure(error), of=AdviceState.ACCEPTED, back=back)
             raise
-        await self._note(job_id, card_id, _SENT, of=AdviceState.ACCEPTED)
+        await self._note(job_id, card_id, _SENT, AdviceOutcome.SENT, of=AdviceState.ACCEPTED)
 
-    async def roll_back(self, run: RunRecord, job_id: str, card_id: str, *, why: str | None = None) -> None:
+    async def roll_back(
+        self, run: RunRecord, job_id: str, card_id: str, *, why: str | None = None, author: str | None = None
+    ) -> None:
         """Send the values from before the change of a card that is in force. The card keeps its state.
 
-        ``why`` is why Barrierscope does this by itself; None if a person does it.
+        ``why`` is why Barrierscope does this by itself; None if a person does it, who is ``author``.
 
         Raises:
             ConflictError: the change is not in force, a roll back was sent lately, or the target refuses it.
@@ -198,24 +209,35 @@ class CardSender:
             must_be_in_force(card, events, now)
             kind = AdviceStep.ROLL_BACK if why is None else AdviceStep.AUTO_ROLL_BACK
             reason = _SENDING_BACK if why is None else f"{_SENDING_BY_ITSELF}{why}"
-            await store.note_step(connection, card, reason, now, kind)
+            by = author if why is None else THE_SERVICE
+            await store.note_step(connection, card, reason, now, kind, outcome=AdviceOutcome.AWAITED, author=by)
         try:
             await self._changer.send(run, content_of(card)[0].how_to.rollback_patch)
         except BarrierscopeError as error:
-            await self._note(job_id, card_id, _failure(error), of=card.state)
+            await self._note(job_id, card_id, *_failure(error), of=card.state)
             raise
-        await self._note(job_id, card_id, _SENT_BACK if why is None else f"{_SENT_BACK}; because {why}", of=card.state)
+        text = _SENT_BACK if why is None else f"{_SENT_BACK}; because {why}"
+        await self._note(job_id, card_id, text, AdviceOutcome.SENT, of=card.state)
 
     async def _note(
-        self, job_id: str, card_id: str, reason: str, *, of: AdviceState, back: AdviceState | None = None
+        self,
+        job_id: str,
+        card_id: str,
+        reason: str,
+        outcome: AdviceOutcome,
+        *,
+        of: AdviceState,
+        back: AdviceState | None = None,
     ) -> None:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
             # The engine may have reported the settings already. Then there is nothing to note.
             if card.state is of:
-                await store.move_card(connection, card, back or of, reason, self._clock.now())
+                await store.move_card(connection, card, back or of, reason, self._clock.now(), outcome=outcome)
 
 
-def _failure(error: BarrierscopeError) -> str:
-    return f"{_UNANSWERED if isinstance(error, UpstreamError) else _REFUSED}{error}"
+def _failure(error: BarrierscopeError) -> tuple[str, AdviceOutcome]:
+    if isinstance(error, UpstreamError):
+        return f"{_UNANSWERED}{error}", AdviceOutcome.UNANSWERED
+    return f"{_REFUSED}{error}", AdviceOutcome.REFUSED

@@ -13,7 +13,7 @@ from backend.alerting.payloads import Links
 from backend.contracts import api
 from backend.contracts import incidents as wire
 from backend.contracts.freshness import FreshnessOut
-from backend.domain.advice import AdviceState, AdviceStep, Topic
+from backend.domain.advice import OUTCOME_WORDS, THE_SERVICE, AdviceState, AdviceStep, Topic, author_words
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.services.alerts.episodes import ATTEMPTS_MAX, alert_fields, alert_values, delivery_fields
@@ -333,13 +333,25 @@ async def _advice_changes(connection: AsyncConnection, job_id: str) -> list[list
     for card_id, steps in (await events_of_cards(connection, list(cards))).items():
         topic = cards[card_id].topic.value.replace("-", " ")
         found.append(
-            [(s.at, "advice", f"{topic}: {word}. {s.reason}") for s in steps if (word := _word_of(s)) is not None]
+            [
+                (s.at, "advice", f"{topic}: {word} ({_who(s)}). {s.reason}")
+                for s in steps
+                if (word := _word_of(s)) is not None
+            ]
         )
     return found
 
 
+def _who(step: CardEvent) -> str:
+    """Return who took a step. The service only notes a state: who changed the settings is in the reason, if known."""
+    is_noted = step.kind is AdviceStep.STATE and step.author == THE_SERVICE
+    return f"noted by {THE_SERVICE}" if is_noted else author_words(step.author)
+
+
 def _word_of(step: CardEvent) -> str | None:
     """Return the word for a step of a recommendation, or None if the step does not change the job."""
+    if step.kind is AdviceStep.STATE and step.outcome is not None:
+        return OUTCOME_WORDS[step.outcome]
     if step.kind.is_roll_back:
         return "automatic roll back" if step.kind is AdviceStep.AUTO_ROLL_BACK else "roll back"
     if step.kind.is_apply:

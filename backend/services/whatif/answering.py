@@ -201,6 +201,7 @@ class WhatIfService:
         is_sent: bool,
         model_id: str | None = None,
         is_guarded: bool = False,
+        author: str | None = None,
     ) -> CardOut:
         """Keep the prediction of a what-if as a card, whose effect is measured once the engine reports the settings.
 
@@ -230,7 +231,9 @@ class WhatIfService:
         if first.problem is not None:
             raise ConflictError(_NOTHING_TO_KEEP.format(first.problem), kind="what-if-not-predicted")
         advice = recommendation_of(job, plan, current, first)
-        return await self._advice.keep_what_if(job.record, advice, is_sent=is_sent, is_guarded=is_guarded)
+        return await self._advice.keep_what_if(
+            job.record, advice, is_sent=is_sent, is_guarded=is_guarded, author=author
+        )
 
     async def _predictions(self, job: ModelledJob, wanted: Sequence[Asked]) -> list[PredictionOut]:
         """Predict what-ifs in one tier: the job as it is, what was asked, and its candidates.

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.domain.advice import AdviceState, AdviceStep, Topic
+from backend.domain.advice import THE_SERVICE, AdviceOutcome, AdviceState, AdviceStep, Topic
 from backend.domain.errors import UnknownEntityError
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.keyset import newest_first
@@ -54,12 +54,17 @@ class CardRecord:
 
 @dataclass(frozen=True, slots=True)
 class CardEvent:
-    """One entry in a card's history. ``state`` is the card's state after this entry."""
+    """One entry in a card's history. ``state`` is the card's state after this entry.
+
+    ``author`` is who took the step: ``THE_SERVICE``, or a person; None for a person whose name is not known.
+    """
 
     at: datetime
     kind: AdviceStep
     state: AdviceState
     reason: str
+    outcome: AdviceOutcome | None = None
+    author: str | None = THE_SERVICE
 
 
 async def lock_job(connection: AsyncConnection, job_id: str) -> None:
@@ -123,14 +128,22 @@ async def followed_jobs(connection: AsyncConnection) -> set[str]:
     return set((await connection.execute(_FOLLOWED)).scalars())
 
 
-async def add_card(connection: AsyncConnection, card: CardRecord, kind: AdviceStep = AdviceStep.STATE) -> None:
+async def add_card(
+    connection: AsyncConnection,
+    card: CardRecord,
+    kind: AdviceStep = AdviceStep.STATE,
+    *,
+    outcome: AdviceOutcome | None = None,
+    author: str | None = THE_SERVICE,
+) -> None:
     """Store a new card and its first event. If a card with this id exists already, that card stays unchanged."""
     row = row_of(tables.recommendations, card)
     added = await connection.execute(
         pg_insert(tables.recommendations).values(row).on_conflict_do_nothing(index_elements=[_CARD.id])
     )
     if added.rowcount:
-        await _add_event(connection, card.id, card.created_at, card.state, card.state_reason, kind)
+        first = CardEvent(card.created_at, kind, card.state, card.state_reason, outcome, author)
+        await _add_event(connection, card.id, first)
 
 
 async def refresh_card(
@@ -156,6 +169,8 @@ async def move_card(
     applied_at: datetime | None = None,
     measured: Document | None = None,
     kind: AdviceStep = AdviceStep.STATE,
+    outcome: AdviceOutcome | None = None,
+    author: str | None = THE_SERVICE,
 ) -> CardRecord:
     """Change a card's state, add the change to its history, and return the changed card.
 
@@ -173,12 +188,19 @@ async def move_card(
     row = row_of(tables.recommendations, moved)
     changes = {name: row[name] for name in ("state", "state_reason", "changed_at", "applied_at", "measured")}
     await connection.execute(update(tables.recommendations).where(_CARD.id == card.id).values(changes))
-    await _add_event(connection, card.id, at, state, reason, kind)
+    await _add_event(connection, card.id, CardEvent(at, kind, state, reason, outcome, author))
     return moved
 
 
 async def note_step(
-    connection: AsyncConnection, card: CardRecord, reason: str, at: datetime, kind: AdviceStep
+    connection: AsyncConnection,
+    card: CardRecord,
+    reason: str,
+    at: datetime,
+    kind: AdviceStep,
+    *,
+    outcome: AdviceOutcome | None = None,
+    author: str | None = THE_SERVICE,
 ) -> CardRecord:
     """Add a step to a card's history, such as that a roll back was sent. The card keeps its state.
 
@@ -187,26 +209,21 @@ async def note_step(
     moved = replace(card, state_reason=reason, changed_at=at)
     changes = {"state_reason": clean(reason), "changed_at": at}
     await connection.execute(update(tables.recommendations).where(_CARD.id == card.id).values(changes))
-    await _add_event(connection, card.id, at, card.state, reason, kind)
+    await _add_event(connection, card.id, CardEvent(at, kind, card.state, reason, outcome, author))
     return moved
 
 
-async def _add_event(
-    connection: AsyncConnection,
-    card_id: str,
-    at: datetime,
-    state: AdviceState,
-    reason: str,
-    kind: AdviceStep = AdviceStep.STATE,
-) -> None:
+async def _add_event(connection: AsyncConnection, card_id: str, event: CardEvent) -> None:
     values = {
         "recommendation_id": card_id,
         "number": select(func.coalesce(func.max(_EVENT.number), 0) + 1)
         .where(_EVENT.recommendation_id == card_id)
         .scalar_subquery(),
-        "at": at,
-        "kind": kind.value,
-        "state": state.value,
-        "reason": clean(reason),
+        "at": event.at,
+        "kind": event.kind.value,
+        "state": event.state.value,
+        "reason": clean(event.reason),
+        "outcome": None if event.outcome is None else event.outcome.value,
+        "author": None if event.author is None else clean(event.author),
     }
     await connection.execute(insert(tables.recommendation_events).values(values))

@@ -376,11 +376,7 @@ recommendations = Table(
     ),
     Index("ix_recommendations_job_id_created_at", "job_id", "created_at", "id"),
     Index(
-        "uq_recommendations_open",
-        "job_id",
-        "topic",
-        unique=True,
-        postgresql_where=text("state IN ('new', 'accepted')"),
+        "uq_recommendations_open", "job_id", "topic", unique=True, postgresql_where=text("state IN ('new', 'accepted')")
     ),
 )
 
@@ -394,7 +390,12 @@ recommendation_events = Table(
     Column("kind", Text, nullable=False, server_default="state"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
+    # What is known of the request that the entry records or answers; NULL for every other entry.
+    Column("outcome", Text),
+    # NULL for a person whose name is not known.
+    Column("author", Text),
     CheckConstraint("kind IN ('state', 'apply', 'guarded-apply', 'roll-back', 'auto-roll-back')", name="kind_known"),
+    CheckConstraint("outcome IN ('awaited', 'sent', 'refused', 'unanswered', 'cut-short')", name="outcome_known"),
 )
 
 # What scripts and people post about jobs, such as deployments.

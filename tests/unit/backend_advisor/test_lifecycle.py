@@ -21,6 +21,7 @@ from backend.advisor.lifecycle import (
     SentRollBack,
     is_in_force,
     next_step,
+    watched,
 )
 from backend.analysis.windows import Direction, Tally
 from backend.contracts.advice import SettingOut
@@ -304,3 +305,34 @@ def test_a_change_that_is_measured_late_can_be_a_regression_at_once():
     assert next_step(applied, _seen(_taking(3_000, 4))) is None
     assert next_step(applied, _seen(_taking(3_000, 5))).state is AdviceState.VERIFIED
     assert next_step(applied, _seen(_taking(3_000, 12))).state is AdviceState.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended_count", "watched_as"),
+    [
+        ({"state": AdviceState.APPLIED, "measured_count": 0}, 3, (3, 20, False)),
+        ({"state": AdviceState.APPLIED, "measured_count": 0, "before_ms": _BEFORE_MS[:9]}, 3, (3, 5, False)),
+        ({"measured_count": 5, "before_ms": _BEFORE_MS[:9]}, 9, (5, 5, True)),
+        ({"measured_count": 10}, 12, (12, 20, False)),
+        # The older ones of the checkpoints on which it was measured are not read any more.
+        ({"measured_count": 10}, 2, (10, 20, False)),
+        ({"measured_count": 20}, 40, (20, 20, True)),
+        ({"state": AdviceState.REGRESSED, "measured_count": 10}, 12, (12, 20, True)),
+    ],
+)
+def test_a_change_in_force_says_how_many_of_its_checkpoints_were_watched(changes, ended_count, watched_as):
+    found = watched(replace(_VERIFIED, **changes), _seen(_taking(300, ended_count)))
+
+    assert (found.checkpoint_count, found.of_count, found.is_over) == watched_as
+
+
+def test_watching_ends_after_a_day_and_not_before_the_first_judgement():
+    late = _seen(_taking(300, 3), after=WATCHED_FOR + timedelta(seconds=1))
+
+    assert watched(replace(_VERIFIED, measured_count=5), late).is_over
+    assert not watched(replace(_VERIFIED, state=AdviceState.APPLIED, measured_count=0), late).is_over
+
+
+@pytest.mark.parametrize("state", [s for s in AdviceState if not s.is_in_force])
+def test_a_change_that_is_not_in_force_is_not_watched(state):
+    assert watched(replace(_VERIFIED, state=state), _seen([])) is None

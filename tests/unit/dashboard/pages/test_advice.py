@@ -6,10 +6,10 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
+from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut, WatchOut
 from backend.contracts.advice_text import as_markdown, as_text
 from backend.contracts.api import Page
-from backend.domain.advice import AdviceState, Metric
+from backend.domain.advice import AdviceOutcome, AdviceState, Metric
 from dashboard import routes, text
 from dashboard.client import ApiClient
 from dashboard.components import advice_cards
@@ -160,6 +160,21 @@ def test_a_single_value_has_no_small_chart_and_zeros_have_one():
     assert advice_cards.thumbnail((), "ms") == text.MISSING
     assert advice_cards.thumbnail((0, 0), "bytes").title == "2 values, all 0 B"
     assert len(advice_cards.thumbnail(tuple(range(100)), "count").children) == 24
+
+
+def test_a_change_in_force_shows_how_many_of_its_checkpoints_were_watched_and_who_did_what():
+    card = example("card_verified")
+    watch = WatchOut(checkpoint_count=7, of_count=20, is_over=False)
+    event = card.history[0].model_copy(update={"author": "ann", "outcome": AdviceOutcome.REFUSED})
+    page = shown(card.model_copy(update={"watch": watch, "history": (event,)}))
+
+    assert "7 of 20 checkpoints watched since the change." in page
+    assert "Td('refused')" in page
+    assert "Td('ann')" in page
+    over = watch.model_copy(update={"checkpoint_count": 20, "is_over": True})
+    assert "the last judgement is made" in shown(card.model_copy(update={"watch": over}))
+    assert "watched since" not in shown(card.model_copy(update={"watch": None}))
+    assert "a person" in shown(card.model_copy(update={"history": (event.model_copy(update={"author": None}),)}))
 
 
 def test_a_change_in_force_can_be_rolled_back_if_the_engine_allows_it():

@@ -69,6 +69,9 @@ _RANGE_LIMIT = 500
 _INCIDENTS_SHOWN = 50
 
 
+Ends = tuple[datetime, datetime]
+
+
 @dataclass(frozen=True, slots=True)
 class BoardQuery:
     """A window (a range of rows) of the fleet board, and the rows that the browser already has.
@@ -287,20 +290,19 @@ class ApiClient(WhatIfRequests, SimulationRequests):
         return found
 
     async def comparison(
-        self, job: str, a: str, b: str | None = None, vertex: str | None = None
+        self, job: str, a: str, b: str | None = None, vertex: str | None = None, *, other: str | None = None
     ) -> CheckpointComparisonOut:
-        """Return the comparison of two checkpoints, each given as ``run:checkpoint``."""
-        query = _query(("a", a), ("b", b), ("vertex", vertex))
-        return await self._get(f"jobs/{_quote(job)}/compare{query}", CheckpointComparisonOut)
+        """Return the comparison of two checkpoints, each ``run:checkpoint``. ``other`` is the job of ``b``."""
+        query = _query(("a", job), ("b", other), ("a_checkpoint", a), ("b_checkpoint", b), ("vertex", vertex))
+        return await self._get(f"compare{query}", CheckpointComparisonOut)
 
     async def windows(
-        self, job: str, before: tuple[datetime, datetime], after: tuple[datetime, datetime]
+        self, job: str, before: Ends | None, after: Ends | None, *, other: str | None = None
     ) -> WindowsComparisonOut:
-        """Return the comparison of two windows of time."""
-        query = _query(
-            ("before_from", before[0]), ("before_to", before[1]), ("after_from", after[0]), ("after_to", after[1])
-        )
-        return await self._get(f"jobs/{_quote(job)}/compare-windows{query}", WindowsComparisonOut)
+        """Return the comparison of two windows of time. ``other`` is the job of ``before``."""
+        (b_from, b_to), (a_from, a_to) = before or (None, None), after or (None, None)
+        ends = (("a_from", a_from), ("a_to", a_to), ("b_from", b_from), ("b_to", b_to))
+        return await self._get("compare" + _query(("a", job), ("b", other), *ends), WindowsComparisonOut)
 
     async def progress(self, job: str, run: str, checkpoint: int) -> ProgressOut:
         """Return the progress of one checkpoint."""

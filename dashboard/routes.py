@@ -16,9 +16,8 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 from backend.contracts.subtask_matrix import MatrixGroup
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.pressure import PressureMeasure
-from backend.domain.rollup import Measure
-from dashboard import lab_address, whatif_address
-from dashboard.span import WINDOWS, epoch_ms
+from dashboard import compare_address, lab_address, whatif_address
+from dashboard.span import WINDOWS
 
 BASE = "/ui/"
 
@@ -136,20 +135,6 @@ class IncidentList:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """What the viewer chose on the page that compares two checkpoints. A checkpoint is ``run:checkpoint``."""
-
-    a: str | None = None
-    """None means the job's newest checkpoint that has ended."""
-    b: str | None = None
-    """None means the last healthy checkpoint before ``a``."""
-    vertex: str | None = None
-    """Id of the vertex whose subtasks are compared."""
-    is_by_difference: bool = False
-    """Whether the vertex that differs most comes first."""
-
-
-@dataclass(frozen=True, slots=True)
 class SpaceTime:
     """What the viewer chose on the page of the space-time diagram. Times are milliseconds since the trigger."""
 
@@ -159,16 +144,6 @@ class SpaceTime:
     """The shown range. None means the whole checkpoint."""
     at_ms: float | None = None
     """The marked instant."""
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The two windows that are compared, in epoch milliseconds, and the measure whose distributions are shown."""
-
-    before_ms: tuple[int, int] | None = None
-    """Begin and end of the first window. None means the hour before the job's newest change."""
-    after_ms: tuple[int, int] | None = None
-    measure: Measure = Measure.DURATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +161,8 @@ class Route:
     incidents: IncidentList = field(default_factory=IncidentList)
     matchers: str = ""
     """The matchers with which the form for a silence begins."""
-    compared: Compared = field(default_factory=Compared)
-    windows: Windows = field(default_factory=Windows)
+    compared: compare_address.Compared = field(default_factory=compare_address.Compared)
+    windows: compare_address.Windows = field(default_factory=compare_address.Windows)
     space_time: SpaceTime = field(default_factory=SpaceTime)
     lab: lab_address.Lab = field(default_factory=lab_address.Lab)
     what_if: whatif_address.WhatIfView = field(default_factory=whatif_address.WhatIfView)
@@ -234,9 +209,9 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
         case ["jobs", job, "pressure"]:
             return Route(PageKind.PRESSURE, job=job, selection=_of_pressure(search))
         case ["jobs", job, "compare"]:
-            return Route(PageKind.COMPARISON, job=job, compared=_compared(search))
+            return Route(PageKind.COMPARISON, job=job, compared=compare_address.compared(search))
         case ["jobs", job, "compare-windows"]:
-            return Route(PageKind.WINDOWS, job=job, windows=_windows(search))
+            return Route(PageKind.WINDOWS, job=job, windows=compare_address.windows(search))
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
             return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), selection=_selection(search))
         case ["jobs", job, "runs", run, "checkpoints", number, "space-time"] if number.isdecimal() and number.isascii():
@@ -301,35 +276,6 @@ def incidents_query(view: IncidentList) -> str:
     return "?" + urlencode(pairs) if pairs else ""
 
 
-def _compared(search: str | None) -> Compared:
-    query = parse_qs((search or "").lstrip("?"))
-
-    def first(key: str) -> str | None:
-        return query.get(key, [None])[0]
-
-    return Compared(
-        a=_pair_of(first("a")),
-        b=_pair_of(first("b")),
-        vertex=first("vertex"),
-        is_by_difference=first("order") == "difference",
-    )
-
-
-def _windows(search: str | None) -> Windows:
-    query = parse_qs((search or "").lstrip("?"))
-
-    def ends(name: str) -> tuple[int, int] | None:
-        values = [query.get(f"{name}-{end}", [""])[0] for end in ("from", "to")]
-        if not all(v.isdecimal() and v.isascii() and len(v) <= 13 for v in values):
-            return None
-        return int(values[0]), int(values[1])
-
-    before, after = ends("before"), ends("after")
-    measure = query.get("measure", [""])[0]
-    shown = Measure(measure) if measure in set(Measure) else Measure.DURATION
-    return Windows(before, after, shown) if before and after else Windows(measure=shown)
-
-
 def _space_time(search: str | None) -> SpaceTime:
     query = parse_qs((search or "").lstrip("?"))
 
@@ -344,11 +290,6 @@ def _space_time(search: str | None) -> SpaceTime:
         ends_ms=(begin, end) if begin is not None and end is not None and begin < end else None,
         at_ms=time_ms("t"),
     )
-
-
-def _pair_of(value: str | None) -> str | None:
-    run, _, number = (value or "").rpartition(":")
-    return value if run and number.isdecimal() and number.isascii() and len(number) <= 18 else None
 
 
 def _order_of_fleet(search: str | None) -> Selection:
@@ -502,28 +443,31 @@ def space_time(job_id: str, run_id: str, checkpoint_id: int) -> str:
     return f"{checkpoint(job_id, run_id, checkpoint_id)}/space-time"
 
 
-def comparison(job_id: str, a: tuple[str, int] | None = None, b: tuple[str, int] | None = None) -> str:
+def comparison(
+    job_id: str, a: tuple[str, int] | None = None, b: tuple[str, int] | None = None, *, other: str | None = None
+) -> str:
     """Return the address of the comparison of two checkpoints, each given by its run and its number.
 
-    Without ``b``, ``a`` is compared with the last healthy checkpoint before it.
+    Without ``b``, ``a`` is compared with the last healthy checkpoint before it. ``other`` is the job of ``b``.
     """
-    pairs = [(name, f"{one[0]}:{one[1]}") for name, one in (("a", a), ("b", b)) if one is not None]
-    return f"{job(job_id)}/compare" + ("?" + urlencode(pairs) if pairs else "")
+    return f"{job(job_id)}/compare" + compare_address.compared_query(a, b, other)
 
 
-def windows(job_id: str, before: tuple[datetime, datetime], after: tuple[datetime, datetime]) -> str:
-    """Return the address of the comparison of two windows of time."""
-    pairs = [
-        (f"{name}-{end}", str(epoch_ms(at)))
-        for name, window in (("before", before), ("after", after))
-        for end, at in zip(("from", "to"), window, strict=True)
-    ]
-    return f"{job(job_id)}/compare-windows?" + urlencode(pairs)
+def windows(
+    job_id: str, before: tuple[datetime, datetime], after: tuple[datetime, datetime], *, other: str | None = None
+) -> str:
+    """Return the address of the comparison of two windows of time. ``other`` is the job of the window before."""
+    return f"{job(job_id)}/compare-windows" + compare_address.windows_query(before, after, other)
 
 
 def windows_around(job_id: str, at: datetime, width: timedelta = timedelta(hours=1)) -> str:
     """Return the address of the comparison of the time before an instant with the time after it."""
     return windows(job_id, (at - width, at), (at, at + width))
+
+
+def newest_hour(job_id: str, *, other: str | None = None) -> str:
+    """Return the address of the comparison of the newest hour with that of ``other``, or else with yesterday."""
+    return f"{job(job_id)}/compare-windows" + compare_address.against_query(other)
 
 
 def query(selection: Selection) -> str:

@@ -88,9 +88,9 @@ def factor(ratio: float) -> str:
     return spelling.factor(ratio)
 
 
-def counted(number: int, word: str) -> str:
+def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{number} {word}" if number == 1 else f"{number} {plural or word + 's'}"
 
 
 def evidence_value(value: float | None, unit: str | None, metric: str | None = None) -> str:

@@ -1,5 +1,7 @@
 """Compares a measure of the checkpoints in two windows of time: before and after an instant, such as a change.
 
+The windows may also be those of two jobs. ``names`` are then the words that distinguish these.
+
 Each window gives a distribution. The intervals of its median and its 95th percentile come from order statistics: the
 number of values below a quantile is binomially distributed, whatever the distribution of the values is. The interval of
 one window contains the quantile with a probability of 97.5 %. The interval of the difference reaches from the lowest to
@@ -19,14 +21,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.analysis import sentences as say
+from backend.analysis.log_buckets import BOUNDS, Buckets, rounded
 from backend.analysis.statistics import quantile
-from backend.domain.rollup import Measure, is_lower_bound
+from backend.domain.rollup import Measure
 
 # The probability that an interval of 97.5 % lies wholly below, or wholly above, the quantile. Two independent
 # intervals of 97.5 % both contain their quantiles with a probability of 95 %.
@@ -70,6 +74,7 @@ class Distribution:
     maximum: float
     median: Estimate
     p95: Estimate
+    p99: Estimate
     points: tuple[float, ...]
     shares: tuple[float, ...]
 
@@ -104,10 +109,22 @@ class Tally:
 
 def distribution(values: Sequence[float], expired: Sequence[float] = ()) -> Distribution | None:
     """Return the distribution of a measure, or None without values. ``expired`` are values that are lower bounds."""
-    ordered = np.sort(np.asarray([*values, *expired], dtype=np.float64))
+    return _distribution(np.sort(np.asarray([*values, *expired], dtype=np.float64)), min(expired, default=np.inf))
+
+
+def distribution_of(buckets: Buckets, expired_min: int | None) -> Distribution | None:
+    """Return the distribution of durations that are known by bucket, with an error of up to 1 %.
+
+    ``expired_min`` is the least duration of an expired checkpoint, all of which the buckets include.
+    """
+    values = np.asarray([rounded(BOUNDS[b] if b >= 0 else 0) for b in buckets], dtype=np.float64)
+    ordered = np.repeat(values, list(buckets.values())) if buckets else values
+    return _distribution(ordered, np.inf if expired_min is None else rounded(expired_min))
+
+
+def _distribution(ordered: NDArray[np.float64], least: float) -> Distribution | None:
     if not ordered.size:
         return None
-    least = min(expired, default=np.inf)
     if ordered.size <= POINTS_MAX:
         points, shares = ordered, np.arange(1, ordered.size + 1) / ordered.size
     else:
@@ -119,6 +136,7 @@ def distribution(values: Sequence[float], expired: Sequence[float] = ()) -> Dist
         maximum=float(ordered[-1]),
         median=_estimate(ordered, 0.5, least),
         p95=_estimate(ordered, 0.95, least),
+        p99=_estimate(ordered, 0.99, least),
         points=tuple(points.tolist()),
         shares=tuple(shares.tolist()),
     )
@@ -144,30 +162,42 @@ def failure_change(before: Tally, after: Tally, *, count_min: int = MEDIAN_MIN_C
     return _direction(after_low - before_high, after_high - before_low)
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How sentences call the two windows, and what lies between them: a change, or the difference of two jobs."""
+
+    before: str = "before"
+    after: str = "after"
+    verb: str = "changed"
+    noun: str = "change"
+
+
 def headline(
     durations: tuple[Distribution | None, Distribution | None],
     phases: Sequence[tuple[Measure, Change]],
     failures: tuple[Tally, Tally],
+    names: Names | None = None,
 ) -> str:
     """Return one sentence about the change of the durations, and one about failures if there were any."""
     before, after = durations
+    own = names or Names()
     counts = [0 if d is None else d.count for d in durations]
     words = ""
     if before is None or after is None or min(counts) < MEDIAN_MIN_COUNT:
         words = (
-            f"Too few checkpoints to tell: {counts[0]} before and {counts[1]} after; each side needs at least "
-            f"{MEDIAN_MIN_COUNT}."
+            f"Too few checkpoints to tell: {counts[0]} {own.before} and {counts[1]} {own.after}; each side needs at "
+            f"least {MEDIAN_MIN_COUNT}."
         )
     else:
         found = change(before.median, after.median)
-        medians = f"{_median(before)} before, {_median(after)} after"
+        medians = f"{_median(before)} {own.before}, {_median(after)} {own.after}"
         if found.direction in (Direction.HIGHER, Direction.LOWER):
-            words = f"The median duration changed: {medians} ({_interval(found)}){_phase_words(found, phases)}."
+            words = f"The median duration {own.verb}: {medians} ({_interval(found)}){_phase_words(found, phases)}."
         else:
-            words = f"No clear change of the median duration: {medians} ({_interval(found)})."
+            words = f"No clear {own.noun} of the median duration: {medians} ({_interval(found)})."
     if any(tally.failed_count for tally in failures):
         said = [f"{tally.failed_count} of {tally.ended_count}" for tally in failures]
-        words += f" Failed: {said[0]} before, {said[1]} after."
+        words += f" Failed: {said[0]} {own.before}, {said[1]} {own.after}."
     return words
 
 
@@ -230,7 +260,8 @@ def _estimate(ordered: NDArray[np.float64], q: float, least: float) -> Estimate:
         value=value,
         low=float(ordered[low - 1]) if low >= 1 else None,
         high=float(ordered[high - 1]) if high <= count else None,
-        is_at_least=is_lower_bound(value, least),
+        # A value between that of a completed and that of an expired checkpoint is a lower bound too.
+        is_at_least=bool(ordered[ceil(round(q * (count - 1), 9))] >= least),
     )
 
 

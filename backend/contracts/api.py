@@ -21,6 +21,8 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/checkpoints``                          -> Page[CheckpointOut], newest first, over all runs
 * ``/api/v1/jobs/{job}/checkpoints/latest?status=``           -> CheckpointOut
 * ``/api/v1/jobs/{job}/subtask-matrix``                       -> subtask_matrix.SubtaskMatrixOut
+* ``/api/v1/compare?a=&b=&a_checkpoint=&b_checkpoint=``        -> comparing.CheckpointComparisonOut
+* ``/api/v1/compare?a=&b=&a_from=&a_to=&b_from=&b_to=``        -> comparing_windows.WindowsComparisonOut
 * ``/api/v1/jobs/{job}/compare?a=&b=``                         -> comparing.CheckpointComparisonOut
 * ``/api/v1/jobs/{job}/compare-windows``                      -> comparing_windows.WindowsComparisonOut
 * ``/api/v1/jobs/{job}/events``                               -> Page[JobEventOut] (restarts, configuration changes)

@@ -1,4 +1,4 @@
-"""The JSON of comparisons: two checkpoints of a job, ``GET /api/v1/jobs/{job}/compare``.
+"""The JSON of comparisons: two checkpoints, ``GET /api/v1/compare`` and ``GET /api/v1/jobs/{job}/compare``.
 
 A difference is the value of ``a`` minus that of ``b``. It is null if the value of either side is null.
 """
@@ -6,6 +6,7 @@ A difference is the value of ``a`` minus that of ``b``. It is null if the value 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -21,9 +22,26 @@ from backend.domain.verdict import Basis, Phase
 SettingValue = bool | int | str | None
 
 
+class ComparedJobOut(Model):
+    """The job of one side, as it was at the time of the side."""
+
+    id: str
+    name: str
+    target_name: str
+    capabilities: CapabilitiesOut
+    engine_version: str | None
+    """Null if it is not known. It is known only for the current run of a job."""
+    are_settings_known: bool
+    """Whether the checkpoint settings of that time are stored."""
+    only_vertices: list[str]
+    """Names of the vertices that only this side has, at most 50. Empty if the graph of a side is not known."""
+    only_vertex_count: int
+
+
 class ComparedOut(Model):
     """One of the two checkpoints."""
 
+    job: ComparedJobOut
     checkpoint: CheckpointOut
     previous_id: int | None
     """The checkpoint before this one in its run."""
@@ -72,6 +90,7 @@ class VertexDifferenceOut(Model):
     """One vertex on both sides."""
 
     vertex_id: str
+    """Its id in the job of ``a``, if that has it."""
     vertex: str
     a_subtask_count: int | None
     """Null if the checkpoint has no values of this vertex."""
@@ -116,12 +135,15 @@ class BatchPartDifferenceOut(Model):
 
 
 class SettingPairOut(Model):
-    """One setting, as it was when each checkpoint was triggered. A unit is part of the name."""
+    """One setting, as it was at the time of each side. A unit is part of the name."""
 
     name: str
     a: SettingValue
+    """Null if it is not reported or not applicable, or if the settings of this side are not stored."""
     b: SettingValue
     is_different: bool
+    is_known: bool = True
+    """Whether both sides have it. If not, whether it differs is not known, and ``is_different`` is false."""
 
 
 class LoadOut(Model):
@@ -154,9 +176,11 @@ class LoadPairOut(Model):
 
 
 class CheckpointComparisonOut(Model):
-    """Two checkpoints of a job side by side."""
+    """Two checkpoints side by side, of one job or of two. Vertices of two jobs are matched by their names."""
 
+    kind: Literal["checkpoints"] = "checkpoints"
     job_id: str
+    """The job of ``a``."""
     job: str
     capabilities: CapabilitiesOut
     """The capabilities of the engine of ``a``."""

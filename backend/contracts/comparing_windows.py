@@ -1,6 +1,7 @@
-"""The JSON of the comparison of two windows of time: ``GET /api/v1/jobs/{job}/compare-windows``.
+"""The JSON of the comparison of two windows of time, of one job or of two.
 
-A difference is the value after minus the value before.
+``GET /api/v1/compare`` and ``GET /api/v1/jobs/{job}/compare-windows`` return it. A difference is the value after minus
+the value before. Of ``GET /api/v1/compare``, *after* is the side ``a`` and *before* the side ``b``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from backend.contracts.comparing import SettingPairOut
+from backend.contracts.comparing import ComparedJobOut, LoadPairOut, SettingPairOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.model import Model
 from backend.domain.failure import FailureReason
@@ -32,6 +33,9 @@ class DirectionOut(StrEnum):
 class WindowOut(Model):
     """One window, and the number of its checkpoints. Savepoints and open checkpoints do not count."""
 
+    name: str
+    """``before`` or ``after``; of two jobs, the words that distinguish them: the name, the target or the id."""
+    job: ComparedJobOut
     since: datetime
     """Trigger times from here on, on the engine's clock."""
     until: datetime
@@ -46,6 +50,13 @@ class WindowOut(Model):
     """Number of the checkpoints whose measures were read: the newest ones of the window."""
     is_capped: bool
     """Whether the window has more checkpoints than ``considered_count``. The counts include all of them."""
+    is_stored: bool
+    """False if the store has nothing of this time, so that how many checkpoints there were is not known."""
+    source: Literal["checkpoints", "rollups"] = "checkpoints"
+    """``rollups``: the checkpoints are no longer stored. The window then has its whole hours, and durations only.
+
+    Such durations have an error of up to 1 %.
+    """
 
 
 class EstimateOut(Model):
@@ -66,6 +77,7 @@ class DistributionOut(Model):
     maximum: float
     median: EstimateOut
     p95: EstimateOut
+    p99: EstimateOut
     points: list[float]
     shares: list[float]
 
@@ -92,6 +104,7 @@ class WindowMeasureOut(Model):
     after: DistributionOut | None
     median: ChangeOut
     p95: ChangeOut
+    p99: ChangeOut
 
 
 class WindowEventOut(Model):
@@ -108,9 +121,11 @@ class WindowEventOut(Model):
 
 
 class WindowsComparisonOut(Model):
-    """The checkpoints of a job in two windows of time."""
+    """The checkpoints in two windows of time, of one job or of two. Vertices of two jobs are matched by their names."""
 
+    kind: Literal["windows"] = "windows"
     job_id: str
+    """The job of the window after."""
     job: str
     capabilities: CapabilitiesOut
     headline: str
@@ -125,7 +140,12 @@ class WindowsComparisonOut(Model):
     """Measures that at least one window has."""
     settings: list[SettingPairOut]
     """The settings at the end of each window: ``a`` is before, ``b`` is after."""
+    loads: list[LoadPairOut] = []
+    """The load of each vertex: ``a`` is before, ``b`` is after. Means over some twenty readings of each window.
+
+    They are those of the run at the end of the window, and at most of its last hour.
+    """
     events: list[WindowEventOut]
-    """Oldest first, at most 100: the newest ones."""
+    """Oldest first, at most 100: the newest ones. Empty for two jobs."""
     basis: Basis = Basis.RECONSTRUCTED
     as_of: datetime

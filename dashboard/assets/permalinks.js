@@ -40,16 +40,19 @@
             showQuery(query);
             return NO();
         },
-        placeWindows: function (chosen) {
+        placeWindows: function (chosen, shown) {
+            if (!/\/compare-windows\/?$/.test(window.location.pathname) || !(chosen.before || shown)) { return NO(); }
+            // Until the viewer chooses windows, those that the page shows stand in the address.
+            const [before, after] = chosen.before ? [chosen.before, chosen.after] : shown.windows;
             setQuery({
-                "before-from": chosen.before && chosen.before[0], "before-to": chosen.before && chosen.before[1],
-                "after-from": chosen.after && chosen.after[0], "after-to": chosen.after && chosen.after[1],
+                "before-from": before[0], "before-to": before[1], "after-from": after[0], "after-to": after[1],
+                "with": chosen.with, against: null,
                 measure: chosen.measure === "end_to_end_duration_ms" ? null : chosen.measure,
             });
             return NO();
         },
         placeComparison: function (chosen) {
-            setQuery({ a: chosen.a, b: chosen.b, vertex: chosen.vertex, order: chosen.order === "difference" ? "difference" : null });
+            setQuery({ a: chosen.a, b: chosen.b, "with": chosen.with, vertex: chosen.vertex, order: chosen.order === "difference" ? "difference" : null });
             return NO();
         },
         permalink: function (opened, sort, at, picked, heat, found, fold) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 
 import dash_mantine_components as dmc
 from dash import dcc, html
@@ -15,35 +15,18 @@ from backend.contracts.comparing import (
     ComparedOut,
     LoadOut,
     LoadPairOut,
-    SettingPairOut,
-    SettingValue,
 )
 from backend.domain.verdict import Basis
 from dashboard import routes, text
-from dashboard.components import cards, status
+from dashboard.components import cards, compared_settings, job_picker, status
 from dashboard.components.attributes import attrs
+from dashboard.figures.comparison import names
 from dashboard.palette import Tone
 
 SIDES = ("a", "b")
+OTHER_JOB = "comparison-other"
+"""The id of the list that chooses the job of side B."""
 _LETTERS = {"a": "A", "b": "B"}
-_SETTINGS = {
-    "alignment": "Alignment of barriers",
-    "mode": "Mode",
-    "interval_ms": "Interval",
-    "timeout_ms": "Timeout",
-    "min_pause_ms": "Min pause",
-    "max_concurrent": "Max concurrent",
-    "is_unaligned_enabled": "Unaligned",
-    "aligned_timeout_ms": "Aligned timeout",
-    "tolerable_failed_count": "Tolerable failures",
-    "state_backend": "State backend",
-    "checkpoint_storage": "Storage",
-    "inflight_cap_bytes": "In-flight cap",
-    "debloat_target_ms": "Debloating target",
-    "protocol": "Protocol",
-    "spilling": "Spilling",
-}
-_UNLIMITED = 2**31 - 1
 
 
 def controls(side: str) -> Component:
@@ -60,7 +43,7 @@ def controls(side: str) -> Component:
             **attrs({"aria-label": label}),
         )
 
-    return html.Div(
+    choices = html.Div(
         [
             step("Previous", "previous", "left"),
             dmc.Select(
@@ -94,10 +77,12 @@ def controls(side: str) -> Component:
         className="comparison-controls",
         **attrs({"role": "group", "aria-label": f"Checkpoint {letter}"}),
     )
+    job = [job_picker.picker(OTHER_JOB, "Job of B")] if side == "b" else []
+    return html.Div([*job, choices], className="comparison-choices")
 
 
-def side(one: ComparedOut | None, letter: str, where: tzinfo) -> list[Component]:
-    """Build the title and the facts of one side."""
+def side(one: ComparedOut | None, letter: str, where: tzinfo, *, is_named: bool = False) -> list[Component]:
+    """Build the title and the facts of one side. ``is_named`` is whether the title has the job."""
     mark = html.Span(letter, className="comparison-letter", **attrs({"aria-hidden": "true"}))
     if one is None:
         return [html.Div([mark, html.Span("Choose a checkpoint below.", className="hint")], className="title-row")]
@@ -136,6 +121,7 @@ def side(one: ComparedOut | None, letter: str, where: tzinfo) -> list[Component]
     title: list[Component | None] = [
         mark,
         link,
+        html.Span(f"of {one.job.name}", className="hint", title=f"target {one.job.target_name}") if is_named else None,
         status.checkpoint(c),
         status.failure(c),
         None if one.batch is not None else status.mode(c.mode),
@@ -164,6 +150,9 @@ def headline(found: CheckpointComparisonOut) -> Component:
             chips.append(status.phase(cause.phase))
         chips.append(status.basis(cause.basis))
     parts: list[Component] = [html.P(found.headline, className="verdict-sentence")]
+    if found.b is not None:
+        words = "Sample: one checkpoint on each side."
+        parts.append(html.P([words, " ", _hours(found, found.b)], className="hint", id="comparison-sample"))
     if found.choice is not None and found.b is not None:
         parts.append(html.P(found.choice, className="hint", id="comparison-choice"))
     if chips:
@@ -172,6 +161,17 @@ def headline(found: CheckpointComparisonOut) -> Component:
     return html.Section(
         parts, className=f"card verdict edge-{tone}", **attrs({"aria-label": "Difference", "aria-live": "polite"})
     )
+
+
+def _hours(found: CheckpointComparisonOut, b: ComparedOut) -> Component:
+    """Build the link to the windows around both checkpoints, if these do not overlap."""
+    half = timedelta(minutes=30)
+    at, before = found.a.checkpoint.triggered_at, b.checkpoint.triggered_at
+    other = b.job.id if b.job.id != found.job_id else None
+    if other is None and at - before < 2 * half:
+        return html.Span()
+    ends = (before - half, before + half), (at - half, at + half)
+    return dcc.Link("Compare the hours around them", href=routes.windows(found.job_id, *ends, other=other))
 
 
 def vertex_buttons(found: CheckpointComparisonOut) -> list[Component]:
@@ -195,44 +195,11 @@ def vertex_buttons(found: CheckpointComparisonOut) -> list[Component]:
 
 
 def settings(found: CheckpointComparisonOut) -> Component | None:
-    """Build the card with the settings of both sides, those that differ first. Return None if none are known."""
-    if not found.settings:
+    """Build the card with what differs in the settings. Return None without a second checkpoint."""
+    if found.b is None:
         return None
-    differing = [s for s in found.settings if s.is_different]
-    same = [s for s in found.settings if not s.is_different]
-    heads = ("Setting", *_names(found))
-    parts: list[Component] = []
-    if differing:
-        parts.append(cards.table(heads, [setting(s) for s in differing]))
-    if same:
-        table = cards.table(heads, [setting(s) for s in same])
-        number = "1 setting is" if len(same) == 1 else f"{len(same)} settings are"
-        words = f"{number} the same" if differing else f"All {len(same)} settings are the same"
-        parts.append(html.Details([html.Summary(words), table], className="events"))
-    return cards.card("Settings", parts, hint="as they were when each was triggered")
-
-
-def setting(pair: SettingPairOut) -> html.Tr:
-    """Build the row of one setting."""
-    cells: list[Component] = [html.Td(_SETTINGS.get(pair.name, pair.name[:1].upper() + pair.name[1:]))]
-    for value in (pair.a, pair.b):
-        words = _value(pair.name, value)
-        cells.append(html.Td(html.B(words) if pair.is_different else words, className="number"))
-    return html.Tr(cells, className="is-different" if pair.is_different else "")
-
-
-def _value(name: str, value: SettingValue) -> str:
-    if value is None:
-        return text.MISSING
-    if isinstance(value, bool):
-        return "enabled" if value else "disabled"
-    if isinstance(value, str):
-        return value.replace("_", " ").replace("-", " ") if name in ("mode", "alignment") else value
-    if name.endswith("_ms"):
-        return text.duration(value)
-    if name.endswith("_bytes"):
-        return text.size(value)
-    return "unlimited" if value >= _UNLIMITED else text.count(value)
+    hint = "as they were when each was triggered"
+    return compared_settings.card(found.settings, names(found), (found.a.job, found.b.job), hint=hint)
 
 
 _Load = tuple[str, Callable[[LoadOut], float | None], Callable[[float | None], str]]
@@ -249,20 +216,22 @@ _LOADS: tuple[_Load, ...] = (
 
 def load(found: CheckpointComparisonOut) -> Component | None:
     """Build the card with the load of each vertex on both sides. Return None if there are no readings."""
-    if not found.loads:
-        return None
+    return load_card(found.loads, names(found), of="the readings during each checkpoint and 15 s around it")
+
+
+def load_card(loads: Sequence[LoadPairOut], whose: tuple[str, str], *, of: str) -> Component | None:
+    """Build the card with the load of each vertex. ``of`` says which readings it is the mean of."""
     # A measure that no vertex reports on either side has no column.
-    shown = [one for one in _LOADS if any(_read(one, side) is not None for p in found.loads for side in (p.a, p.b))]
+    shown = [one for one in _LOADS if any(_read(one, side) is not None for p in loads for side in (p.a, p.b))]
     if not shown:
         return None
     heads = [html.Th("Vertex"), *(html.Th(word, className="right") for word, _, _ in shown)]
     rows = [
         html.Tr([html.Td(text.short(p.vertex, 36), title=p.vertex), *(_load_cell(one, p) for one in shown)])
-        for p in found.loads
+        for p in loads
     ]
-    a, b = _names(found)
     table = html.Table([html.Thead(html.Tr(heads)), html.Tbody(rows)], className="plain-table")
-    hint = f"{a} / {b}, mean of the readings during each checkpoint and 15 s around it"
+    hint = f"{whose[0]} / {whose[1]}, mean of {of}"
     return cards.card("Load", html.Div(table, className="table-scroll"), hint=hint)
 
 
@@ -315,8 +284,3 @@ def source(found: CheckpointComparisonOut) -> Component:
     runs = dict.fromkeys(c.checkpoint.run_id for c in (found.a, found.b) if c is not None)
     word = "run" if len(runs) == 1 else "runs"
     return cards.source_line([f"Source: {found.capabilities.source}", f"{word} {', '.join(runs)}"])
-
-
-def _names(found: CheckpointComparisonOut) -> tuple[str, str]:
-    numbers = [f"#{c.checkpoint.checkpoint_id}" for c in (found.a, found.b) if c is not None]
-    return numbers[0], numbers[-1]

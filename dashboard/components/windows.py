@@ -19,8 +19,11 @@ from backend.contracts.comparing_windows import (
     WindowOut,
     WindowsComparisonOut,
 )
+from backend.domain.failure import FailureReason
+from backend.domain.observation import JobEventKind
+from backend.domain.rollup import Measure
 from dashboard import routes, text
-from dashboard.components import cards, comparing, status
+from dashboard.components import cards, compared_settings, comparing, status
 from dashboard.components.attributes import attrs
 from dashboard.figures.windows import WORDS
 from dashboard.palette import Tone
@@ -40,8 +43,8 @@ def headline(found: WindowsComparisonOut) -> Component:
     tone = Tone.QUIET if found.is_too_few else _DIRECTIONS[duration][2]
     if found.failures is DirectionOut.HIGHER:
         tone = Tone.BAD
-    parts: list[Component] = [html.P(found.headline, className="verdict-sentence")]
-    capped = [name for name, w in (("before", found.before), ("after", found.after)) if w.is_capped]
+    parts: list[Component] = [html.P(found.headline, className="verdict-sentence"), _sample(found)]
+    capped = [w.name for w in (found.before, found.after) if w.is_capped]
     if capped:
         number = text.count(max(found.before.considered_count, found.after.considered_count))
         words = f"Quantiles are those of the newest {number} checkpoints {' and '.join(capped)}. Counts include all."
@@ -51,9 +54,47 @@ def headline(found: WindowsComparisonOut) -> Component:
     )
 
 
+def _sample(found: WindowsComparisonOut) -> Component:
+    """Build the line with the number of checkpoints whose durations are compared."""
+    duration = next((m for m in found.measures if m.measure is Measure.DURATION), None)
+    said = []
+    for window, one in ((found.before, duration and duration.before), (found.after, duration and duration.after)):
+        if not window.is_stored:
+            said.append(f"not known {_in(found, window)}")
+            continue
+        expired = window.failed_by_reason.get(FailureReason.EXPIRED, 0)
+        more = f" ({expired} expired: lower bounds)" if expired else ""
+        source = ", of hourly rollups" if window.source == "rollups" else ""
+        said.append(f"{text.counted(one.count if one else 0, 'duration')} {_in(found, window)}{more}{source}")
+    return html.P(f"Sample: {'; '.join(said)}.", className="hint", id="windows-sample")
+
+
+def _in(found: WindowsComparisonOut, window: WindowOut) -> str:
+    return window.name if is_one_job(found) else f"in {window.name}"
+
+
+def is_one_job(found: WindowsComparisonOut) -> bool:
+    """Return whether both windows are of one job."""
+    return found.before.job.id == found.after.job.id
+
+
+def names(found: WindowsComparisonOut) -> tuple[str, str]:
+    """Return how the page calls the two windows."""
+    return found.before.name, found.after.name
+
+
+def settings(found: WindowsComparisonOut) -> Component:
+    """Build the card with what differs in the settings."""
+    hint = "as they were at the end of each window"
+    return compared_settings.card(found.settings, names(found), (found.before.job, found.after.job), hint=hint)
+
+
 def side(window: WindowOut, name: str, where: tzinfo) -> list[Component]:
     """Build the range and the counts of one window."""
     title = html.Div([html.Span(name, className="strong-link"), _range(window, where)], className="title-row")
+    if not window.is_stored:
+        words = "Nothing is stored of this time, so the number of checkpoints is not known."
+        return [title, html.P(words, className="hint")]
     reasons = [
         html.Span([html.B(text.count(number)), f" {reason.value.replace('-', ' ')}"], className="chip")
         for reason, number in window.failed_by_reason.items()
@@ -80,7 +121,9 @@ def changes(found: WindowsComparisonOut) -> Component | None:
     """Build the table of the changes of every measure. Return None if no window has a measure."""
     if not found.measures:
         return None
-    heads = ("", "Median before", "after", "Change", "95th percentile before", "after", "Change")
+    first, second = names(found)
+    quantiles = ("Median", "95th percentile", "99th percentile")
+    heads = ["", *(word for q in quantiles for word in (f"{q}: {first}", second, "Change"))]
     head = html.Thead(
         html.Tr([cards.unseen_head("Measure") if not h else html.Th(h, className="right") for h in heads])
     )
@@ -92,7 +135,7 @@ def changes(found: WindowsComparisonOut) -> Component | None:
 
 def _change_row(m: WindowMeasureOut) -> html.Tr:
     cells: list[Component] = [html.Td(WORDS[m.measure])]
-    for name in ("median", "p95"):
+    for name in ("median", "p95", "p99"):
         change: ChangeOut = getattr(m, name)
         sides: list[EstimateOut | None] = [None if d is None else getattr(d, name) for d in (m.before, m.after)]
         cells += [_estimate(one, m.unit) for one in sides]
@@ -128,19 +171,23 @@ def _words(value: float, unit: str) -> str:
     return text.duration(round(value)) if unit == "ms" else text.size(value)
 
 
+def load(found: WindowsComparisonOut) -> Component | None:
+    """Build the card with the load of each vertex in both windows. Return None if there are no readings."""
+    return comparing.load_card(found.loads, names(found), of="some readings of the last hour of each window")
+
+
 def changed(found: WindowsComparisonOut, where: tzinfo) -> Component | None:
-    """Build the card with what changed: settings, and events. Return None if nothing is known to have changed."""
-    differing = [s for s in found.settings if s.is_different]
+    """Build the card with what happened in and between the windows of one job. Return None for two jobs."""
+    if not is_one_job(found):
+        return None
     parts: list[Component] = []
-    if differing:
-        parts.append(cards.table(("Setting", "Before", "After"), [comparing.setting(s) for s in differing]))
     if found.events:
         rows = [_event(e, where) for e in found.events]
         parts.append(cards.table(("When", "Window", "What", "Text"), rows))
     if not parts:
         words = "No change of settings, restart, rescale, applied advice or annotation is known in this time."
         parts.append(html.P(words, className="hint"))
-    return cards.card("What changed", parts)
+    return cards.card("What happened", parts)
 
 
 def _event(e: WindowEventOut, where: tzinfo) -> html.Tr:
@@ -173,12 +220,19 @@ def _value(at: datetime) -> str:
     return str(epoch_ms(at))
 
 
-def change_links(job: str, points: Sequence[ChangePointOut], where: tzinfo) -> list[Component]:
-    """Build a link for each change of a job's durations.
+def change_links(
+    job: str, points: Sequence[ChangePointOut], events: Sequence[JobEventOut], where: tzinfo
+) -> list[Component]:
+    """Build the links from a job to comparisons: with yesterday, and around its last change of settings.
 
-    It opens the comparison of the times before and after the change.
+    A link for each change of its durations follows.
     """
-    found: list[Component] = []
+    hint = "the newest hour against the same time one day earlier; another job can be chosen there"
+    found: list[Component] = [dcc.Link("Compare with yesterday", href=routes.newest_hour(job), title=hint)]
+    changed_at = max((e.at for e in events if e.kind == JobEventKind.CONFIGURATION_CHANGED.value), default=None)
+    if changed_at is not None:
+        words = f"Before and after the settings changed at {text.instant(changed_at, where, with_date=False)}"
+        found.append(dcc.Link(words, href=routes.windows_around(job, changed_at)))
     for p in points[:4]:
         medians = f"{text.duration(p.before_median_ms)} → {text.duration(p.after_median_ms)}"
         at = text.instant(p.at, where, with_date=False)

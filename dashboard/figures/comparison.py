@@ -96,8 +96,10 @@ def comparison(
 
 
 def names(found: CheckpointComparisonOut) -> tuple[str, str]:
-    """Return how the page calls the two checkpoints."""
+    """Return how the page calls the two checkpoints. Those of two jobs may have one number, so they have letters."""
     numbers = [f"#{c.checkpoint.checkpoint_id}" for c in (found.a, found.b) if c is not None]
+    if found.b is not None and found.b.job.id != found.job_id:
+        return f"A {numbers[0]}", f"B {numbers[1]}"
     return numbers[0], numbers[-1]
 
 

@@ -27,12 +27,12 @@ _COLUMNS = ("measure", "unit", "window", "share of checkpoints (%)", "value")
 
 
 def distributions(found: WindowsComparisonOut, measure: Measure, *, theme: Theme) -> Chart:
-    """Draw the distributions of ``measure`` before and after."""
+    """Draw the distributions of ``measure`` in both windows, on one axis."""
     one = next((m for m in found.measures if m.measure is measure), None)
     if one is None:
         chart = empty(theme, f"No checkpoint in either window reported its {WORDS[measure]}.", height_px=HEIGHT_PX)
         return Chart(chart.figure, _table(found), chart.summary, HEIGHT_PX)
-    sides = (("before", one.before, ALIGNED, "dash"), ("after", one.after, CONTRAST, "solid"))
+    sides = ((found.before.name, one.before, ALIGNED, "dash"), (found.after.name, one.after, CONTRAST, "solid"))
     traces = [trace for side in sides for trace in _traces(*side, unit=one.unit)]
     figure = {
         "data": traces,
@@ -50,7 +50,7 @@ def distributions(found: WindowsComparisonOut, measure: Measure, *, theme: Theme
             hovermode="closest",
         ),
     }  # fmt: skip
-    return Chart(figure, _table(found), _summary(one), HEIGHT_PX)
+    return Chart(figure, _table(found), _summary(found, one), HEIGHT_PX)
 
 
 def _values_axis(one: WindowMeasureOut, theme: Theme) -> dict[str, object]:
@@ -73,7 +73,7 @@ def _traces(name: str, one: DistributionOut | None, color: str, dash: str, *, un
         {
             "type": "scatter",
             "mode": "lines",
-            "name": f"{name} ({text.count(one.count)})",
+            "name": f"{text.plain(name)} ({text.count(one.count)})",
             # The curve begins at zero and steps up at each value.
             "x": [one.points[0], *one.points],
             "y": [0.0, *one.shares],
@@ -81,7 +81,7 @@ def _traces(name: str, one: DistributionOut | None, color: str, dash: str, *, un
             "hovertext": [
                 "",
                 *(
-                    f"{name}: {text.percent(share)} took up to {_format(v, unit)}"
+                    f"{text.plain(name)}: {text.percent(share)} took up to {_format(v, unit)}"
                     for v, share in zip(one.points, one.shares, strict=True)
                 ),
             ],
@@ -90,12 +90,12 @@ def _traces(name: str, one: DistributionOut | None, color: str, dash: str, *, un
         {
             "type": "scatter",
             "mode": "markers",
-            "name": f"median {name}",
+            "name": f"median {text.plain(name)}",
             "x": [median.value],
             "y": [0.5],
             "showlegend": False,
             "marker": {"color": color, "size": 9, "symbol": "diamond"},
-            "hovertext": [f"median {name}: {'at least ' if median.is_at_least else ''}{word}"],
+            "hovertext": [f"median {text.plain(name)}: {'at least ' if median.is_at_least else ''}{word}"],
             "hovertemplate": "%{hovertext}<extra></extra>",
         },
     ]
@@ -105,10 +105,10 @@ def _format(value: float, unit: str) -> str:
     return text.duration(round(value)) if unit == "ms" else text.size(value)
 
 
-def _summary(one: WindowMeasureOut) -> str:
+def _summary(found: WindowsComparisonOut, one: WindowMeasureOut) -> str:
     said = [
         f"{name}: median {_format(d.median.value, one.unit)} of {d.count}, 95 % up to {_format(d.p95.value, one.unit)}"
-        for name, d in (("before", one.before), ("after", one.after))
+        for name, d in ((found.before.name, one.before), (found.after.name, one.after))
         if d is not None
     ]
     return f"Distribution of {WORDS[one.measure]}. {'; '.join(said)}."
@@ -118,7 +118,7 @@ def _table(found: WindowsComparisonOut) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (WORDS[m.measure], m.unit, name, round(100 * share, 2), value)
         for m in found.measures
-        for name, one in (("before", m.before), ("after", m.after))
+        for name, one in ((found.before.name, m.before), (found.after.name, m.after))
         if one is not None
         for value, share in zip(one.points, one.shares, strict=True)
     ]

@@ -1,8 +1,8 @@
-"""The page that compares two checkpoints of a job: what differs most, both phase charts on one axis, settings, load.
+"""The page that compares two checkpoints: settings, what differs most, both phase charts on one axis, load.
 
-The store ``comparison-chosen`` contains what the viewer chose: ``a`` and ``b`` as ``run:checkpoint``, the opened
-vertex, and the order of the vertices. The address of the page contains the same. Without ``b``, the API chooses the
-last healthy checkpoint before ``a``.
+The store ``comparison-chosen`` contains what the viewer chose: ``a`` and ``b`` as ``run:checkpoint``, the job of ``b``
+if it is another one, the opened vertex, and the order of the vertices. The address of the page contains the same.
+Without ``b``, the API chooses the last healthy checkpoint before ``a``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from backend.domain.verdict import Phase
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, comparing, status
+from dashboard.compare_address import Compared
+from dashboard.components import cards, comparing, job_picker, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import comparison
 from dashboard.live import Look, digest, look_of
@@ -33,7 +34,7 @@ _TOPOLOGY, _DIFFERENCE = "topology", "difference"
 def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
     chosen = route.compared
-    data = {"a": chosen.a, "b": chosen.b, "vertex": chosen.vertex, "order": _order(chosen)}
+    data = {"a": chosen.a, "b": chosen.b, "with": chosen.other, "vertex": chosen.vertex, "order": _order(chosen)}
     return html.Div(
         [
             dcc.Store(id="comparison-route", data={"job": route.job}),
@@ -53,6 +54,7 @@ def layout(route: routes.Route) -> Component:
                 ],
                 className="page-head",
             ),
+            html.Div(id="comparison-settings"),
             html.Div(id="comparison-headline", className="awaited"),
             html.Div([_side(side) for side in comparing.SIDES], className="comparison-sides"),
             html.Div(
@@ -76,16 +78,13 @@ def layout(route: routes.Route) -> Component:
                 ),
                 id="comparison-views",
             ),
-            html.Div(
-                [html.Div(id="comparison-load"), html.Div(id="comparison-settings")],
-                className="columns comparison-rest",
-            ),
+            html.Div(id="comparison-load"),
             html.Div(id="comparison-source"),
         ]
     )
 
 
-def _order(chosen: routes.Compared) -> str:
+def _order(chosen: Compared) -> str:
     return _DIFFERENCE if chosen.is_by_difference else _TOPOLOGY
 
 
@@ -119,6 +118,8 @@ def register(app: Dash, client: ApiClient) -> None:
             "b_options": Output("comparison-b-recent", "data"),
             "a_value": Output("comparison-a-recent", "value"),
             "b_value": Output("comparison-b-recent", "value"),
+            "jobs": Output(comparing.OTHER_JOB, "data"),
+            "job": Output(comparing.OTHER_JOB, "value"),
             "legend_style": Output("comparison-legend", "style"),
             "views_style": Output("comparison-views", "style"),
             "vertices": Output("comparison-vertices", "children"),
@@ -139,8 +140,12 @@ def register(app: Dash, client: ApiClient) -> None:
     connect(
         app,
         choose,
-        output={"chosen": Output("comparison-chosen", "data", allow_duplicate=True)},
+        output={
+            "chosen": Output("comparison-chosen", "data", allow_duplicate=True),
+            "href": Output("url", "href", allow_duplicate=True),
+        },
         inputs={
+            "other": Input(comparing.OTHER_JOB, "value"),
             "swaps": Input("comparison-swap", "n_clicks"),
             "a_previous": Input("comparison-a-previous", "n_clicks"),
             "a_next": Input("comparison-a-next", "n_clicks"),
@@ -158,6 +163,7 @@ def register(app: Dash, client: ApiClient) -> None:
         has_trigger=True,
         prevent_initial_call=True,
     )
+    job_picker.register(app, client, comparing.OTHER_JOB)
     app.clientside_callback(
         ClientsideFunction("bs", "placeComparison"), Input("comparison-chosen", "data"), prevent_initial_call=True
     )
@@ -174,7 +180,9 @@ async def refresh(
 ) -> Changes:
     """Return the contents of the page. ``before`` is the ``digest`` output of the previous call."""
     view, job = look_of(look), route["job"]
+    other = chosen["with"]
     recent = (await client.checkpoints(job)).items
+    beside = recent if other is None else (await client.checkpoints(other)).items
     a = chosen["a"] or next((comparing.value_of(c) for c in recent if c.status.is_terminal), None)
     if a is None:
         found = await client.job(job)
@@ -184,20 +192,26 @@ async def refresh(
             "title": f"Compare checkpoints of {found.name}",
         }
     try:
-        compared = await client.comparison(job, a, chosen["b"], chosen["vertex"])
+        compared = await client.comparison(job, a, chosen["b"], chosen["vertex"], other=other)
     except ApiRefusedError as problem:
         if before is None:
             raise
         # The viewer typed an id that does not exist. The page keeps what it shows, so that another can be chosen.
         return {"message": cards.answer(False, f"{problem}. The page still shows the checkpoints from before.")}
-    now = digest(compared, view, chosen, [(c.checkpoint_id, c.status, c.is_lost) for c in recent])
+    now = digest(compared, view, chosen, [(c.checkpoint_id, c.status, c.is_lost) for c in [*recent, *beside]])
     if before and before["drawn"] == now:
         return {"message": None}
-    return _contents(compared, recent, view, chosen) | {"digest": _shown(compared) | {"drawn": now}}
+    contents = _contents(compared, (recent, beside), view, chosen)
+    if compared.b is not None:
+        contents["jobs"], contents["job"] = job_picker.chosen(compared.b.job)
+    return contents | {"digest": _shown(compared) | {"drawn": now}}
 
 
 def _contents(
-    found: CheckpointComparisonOut, recent: list[CheckpointOut], view: Look, chosen: dict[str, Any]
+    found: CheckpointComparisonOut,
+    recent: tuple[list[CheckpointOut], list[CheckpointOut]],
+    view: Look,
+    chosen: dict[str, Any],
 ) -> Changes:
     chart = comparison.comparison(
         found, theme=view.theme, is_by_difference=chosen["order"] == _DIFFERENCE, is_narrow=view.is_narrow
@@ -215,9 +229,10 @@ def _contents(
         "source": comparing.source(found),
         "title": f"{' and '.join(comparison.names(found))} of {found.job}",
     }
-    for side, one in (("a", found.a), ("b", found.b)):
-        changes[side] = comparing.side(one, side.upper(), view.where)
-        changes[f"{side}_options"], changes[f"{side}_value"] = comparing.options(recent, one, view.where)
+    is_named = chosen["with"] is not None
+    for side, one, listed in (("a", found.a, recent[0]), ("b", found.b, recent[1])):
+        changes[side] = comparing.side(one, side.upper(), view.where, is_named=is_named)
+        changes[f"{side}_options"], changes[f"{side}_value"] = comparing.options(listed, one, view.where)
     return changes
 
 
@@ -232,6 +247,7 @@ def _shown(found: CheckpointComparisonOut) -> dict[str, Any]:
         if one is None
         else {
             "key": comparing.value_of(one.checkpoint),
+            "job": one.job.id,
             "run": one.checkpoint.run_id,
             "previous": one.previous_id,
             "next": one.next_id,
@@ -242,6 +258,7 @@ def _shown(found: CheckpointComparisonOut) -> dict[str, Any]:
 
 def choose(
     *,
+    other: str | None,
     swaps: int | None,
     a_previous: int | None,
     a_next: int | None,
@@ -271,9 +288,18 @@ def choose(
         now["vertex"] = _toggled(before["vertex"], _clicked(click))
     elif trigger == "comparison-order":
         now["order"] = order
+    elif trigger == comparing.OTHER_JOB:
+        own = shown["a"]["job"]
+        now["with"] = None if other in (None, own) else other
+        if now["with"] != before["with"]:
+            now["a"], now["b"], now["vertex"] = shown["a"]["key"], None, None
     elif trigger == "comparison-swap":
         if shown["b"] is None or not swaps:
             raise PreventUpdate
+        if before["with"] is not None:
+            # The job of A is part of the path.
+            a, b = (_pair(shown[side]) for side in ("b", "a"))
+            return {"href": routes.comparison(shown["b"]["job"], a, b, other=shown["a"]["job"])}
         now["a"], now["b"] = shown["b"]["key"], shown["a"]["key"]
     else:
         _, side, control = str(trigger).split("-")
@@ -283,7 +309,10 @@ def choose(
             # This is no choice of the viewer: the page has set the list to the checkpoint that it shows.
             raise PreventUpdate
         now[side] = key
-        if side == "a" and shown["b"] is not None and (before["b"] is not None or key == shown["b"]["key"]):
+        if before["with"] is not None:
+            # The checkpoints of two jobs cannot be the same one.
+            now["b" if side == "a" else "a"] = before["b"] if side == "a" else shown["a"]["key"]
+        elif side == "a" and shown["b"] is not None and (before["b"] is not None or key == shown["b"]["key"]):
             # The viewer's choice of B stays. If the viewer chooses the same checkpoint as A, the two sides are swapped.
             now["b"] = shown["a"]["key"] if key == shown["b"]["key"] else before["b"]
         elif side == "b" and key == shown["a"]["key"] and shown["b"] is not None:
@@ -302,6 +331,11 @@ def _key(one: dict[str, Any], control: str, value: str | None) -> str | None:
     words = (value or "").strip().removeprefix("#")
     # A number alone is a checkpoint of the run that this side shows.
     return f"{one['run']}:{words}" if words.isdecimal() else words or None
+
+
+def _pair(one: dict[str, Any]) -> tuple[str, int]:
+    run, _, number = str(one["key"]).rpartition(":")
+    return run, int(number)
 
 
 def _clicked(click: Any) -> str:

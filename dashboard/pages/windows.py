@@ -1,12 +1,14 @@
-"""The page that compares the checkpoints before and after an instant, or in any two windows of time.
+"""The page that compares the checkpoints before and after an instant, in any two windows of time, or of two jobs.
 
-The store ``windows-chosen`` contains both windows in epoch milliseconds, and the measure whose distributions are shown.
-The address of the page contains the same.
+The store ``windows-chosen`` contains both windows in epoch milliseconds, the job of the window before if it is another
+one, and the measure whose distributions are shown. The address of the page contains the same. Until the viewer chooses
+windows, the address has those that the page shows.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
@@ -21,8 +23,8 @@ from backend.domain.errors import ApiRefusedError
 from backend.domain.rollup import Measure
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
-from dashboard.client import ApiClient
-from dashboard.components import cards
+from dashboard.client import ApiClient, Ends
+from dashboard.components import cards, job_picker
 from dashboard.components import windows as parts
 from dashboard.components.attributes import attrs
 from dashboard.figures import windows as figure
@@ -33,13 +35,21 @@ _WIDTHS = {600: "10 min", 1_800: "30 min", 3_600: "1 h", 10_800: "3 h", 43_200: 
 _WIDTH_S = 3_600
 _ENDS = ("before-from", "before-to", "after-from", "after-to")
 _LABELS = ("Before: from", "to", "After: from", "to")
+_OTHER = "windows-other"
+_DAY_MS = 86_400_000
 _FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
     chosen = route.windows
-    data = {"before": chosen.before_ms, "after": chosen.after_ms, "measure": chosen.measure.value}
+    data = {
+        "before": chosen.before_ms,
+        "after": chosen.after_ms,
+        "with": chosen.other,
+        "against": chosen.against,
+        "measure": chosen.measure.value,
+    }
     measures = {m.value: figure.WORDS[m] for m in Measure}
     return html.Div(
         [
@@ -49,9 +59,10 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="windows-title"),
             html.Div(id="windows-message"),
             html.Div(
-                html.Div([html.Div(id="windows-crumbs", className="crumbs"), html.H1("Compare before and after")]),
+                html.Div([html.Div(id="windows-crumbs", className="crumbs"), html.H1("Compare times or jobs")]),
                 className="page-head",
             ),
+            html.Div(id="windows-settings"),
             html.Div(id="windows-headline", className="awaited"),
             html.Section(_controls(), className="card windows-controls", **attrs({"aria-label": "Windows"})),
             html.Div(
@@ -69,6 +80,7 @@ def layout(route: routes.Route) -> Component:
                 tools=[cards.choice("Measure", "windows-measure", measures, chosen.measure.value, width_px=190)],
                 height_px=figure.HEIGHT_PX,
             ),
+            html.Div(id="windows-load"),
             html.Div(id="windows-changed"),
             html.Div(id="windows-source"),
         ]
@@ -109,7 +121,19 @@ def _controls() -> list[Component]:
             [_end(name, label) for name, label in zip(_ENDS, _LABELS, strict=True)],
             className="windows-row",
         ),
+        html.Div(
+            [
+                job_picker.picker(_OTHER, "Job of the first window"),
+                _button("yesterday", "Now and yesterday", "the newest time, and the same time one day earlier"),
+                _button("now", "Both now", "the same newest time of both jobs"),
+            ],
+            className="windows-row",
+        ),
     ]
+
+
+def _button(name: str, word: str, hint: str) -> Component:
+    return html.Button(html.Span(word), id=f"windows-{name}", className="button", title=hint)
 
 
 def _end(name: str, label: str) -> Component:
@@ -132,12 +156,17 @@ def register(app: Dash, client: ApiClient) -> None:
         output={
             "message": Output("windows-message", "children"),
             "crumbs": Output("windows-crumbs", "children"),
+            "settings": Output("windows-settings", "children"),
             "headline": Output("windows-headline", "children"),
             "before_side": Output("windows-before", "children"),
             "after_side": Output("windows-after", "children"),
             "changes": Output("windows-changes", "children"),
             "chart": cards.chart_outputs("windows"),
+            "load": Output("windows-load", "children"),
             "changed": Output("windows-changed", "children"),
+            "jobs": Output(_OTHER, "data"),
+            "job": Output(_OTHER, "value"),
+            "both_now": Output("windows-now", "disabled"),
             "source": Output("windows-source", "children"),
             "instants": Output("windows-instant", "data"),
             "ends": {name: Output(f"windows-{name}", "value") for name in _ENDS},
@@ -159,6 +188,9 @@ def register(app: Dash, client: ApiClient) -> None:
             "message": Output("windows-message", "children", allow_duplicate=True),
         },
         inputs={
+            "other": Input(_OTHER, "value"),
+            "yesterday": Input("windows-yesterday", "n_clicks"),
+            "now": Input("windows-now", "n_clicks"),
             "instant": Input("windows-instant", "value"),
             "width": Input("windows-width", "value"),
             "measure": Input("windows-measure", "value"),
@@ -167,13 +199,18 @@ def register(app: Dash, client: ApiClient) -> None:
         state={
             "before": State("windows-chosen", "data"),
             "shown": State("windows-digest", "data"),
+            "route": State("windows-route", "data"),
             "look": State("look", "data"),
         },
         has_trigger=True,
         prevent_initial_call=True,
     )
+    job_picker.register(app, client, _OTHER)
     app.clientside_callback(
-        ClientsideFunction("bs", "placeWindows"), Input("windows-chosen", "data"), prevent_initial_call=True
+        ClientsideFunction("bs", "placeWindows"),
+        Input("windows-chosen", "data"),
+        Input("windows-digest", "data"),
+        prevent_initial_call=True,
     )
 
 
@@ -189,53 +226,79 @@ async def refresh(
     """Return the contents of the page. ``before`` is the ``digest`` output of the previous call."""
     view, job = look_of(look), route["job"]
     points, events = await asyncio.gather(client.change_points(job), client.events(job))
-    if chosen["before"] and chosen["after"]:
-        windows = _window(chosen["before"]), _window(chosen["after"])
-    else:
+    windows = _chosen(chosen, before)
+    if windows is None and chosen["with"] is None and chosen["against"] is None:
         # By default, the newest change of the duration is compared or, if there is none, the newest event.
         at = max((p.at for p in points.items), default=max((e.at for e in events.items), default=points.as_of))
         windows = (at - timedelta(seconds=_WIDTH_S), at), (at, at + timedelta(seconds=_WIDTH_S))
     try:
-        found = await client.windows(job, *windows)
+        found = await client.windows(job, *(windows or (None, None)), other=chosen["with"])
     except ApiRefusedError as problem:
         if before is None:
             raise
         return {"message": cards.answer(False, str(problem))}
+    windows = (found.before.since, found.before.until), (found.after.since, found.after.until)
     now = digest(found, view, chosen, points.items, events.items)
     if before and before["drawn"] == now:
         return {"message": None}
     ends = [at for window in windows for at in window]
-    drawn = {"drawn": now, "windows": [[epoch_ms(at) for at in window] for window in windows]}
+    drawn = {
+        "drawn": now,
+        "windows": [[epoch_ms(at) for at in window] for window in windows],
+        "with": chosen["with"],
+        "as_of": epoch_ms(found.as_of),
+    }
+    jobs, value = job_picker.chosen(found.before.job)
     return _contents(found, view, Measure(chosen["measure"])) | {
         "instants": parts.instants(points.items, events.items, view.where),
         "ends": {name: text.instant(at, view.where) for name, at in zip(_ENDS, ends, strict=True)},
+        "jobs": jobs,
+        "job": value,
+        "both_now": chosen["with"] is None,
         "digest": drawn,
     }
 
 
+def _chosen(chosen: dict[str, Any], before: dict[str, Any] | None) -> tuple[Ends, Ends] | None:
+    """Return the windows that the viewer chose or, until then, those that the page shows already."""
+    if chosen["before"] and chosen["after"]:
+        return _window(chosen["before"]), _window(chosen["after"])
+    if before is not None and before["with"] == chosen["with"]:
+        first, second = before["windows"]
+        return _window(first), _window(second)
+    return None
+
+
 def _contents(found: WindowsComparisonOut, view: Look, measure: Measure) -> Changes:
     crumbs = [dcc.Link("Fleet", href=routes.fleet()), " / ", dcc.Link(found.job, href=routes.job(found.job_id))]
+    is_one_job = parts.is_one_job(found)
+    first, second = ("Before", "After") if is_one_job else parts.names(found)
     return {
         "message": None,
         "crumbs": crumbs,
+        "settings": parts.settings(found),
         "headline": parts.headline(found),
-        "before_side": parts.side(found.before, "Before", view.where),
-        "after_side": parts.side(found.after, "After", view.where),
+        "before_side": parts.side(found.before, first, view.where),
+        "after_side": parts.side(found.after, second, view.where),
+        "load": parts.load(found),
         "changes": parts.changes(found),
         "chart": cards.chart_values("windows", figure.distributions(found, measure, theme=view.theme)),
         "changed": parts.changed(found, view.where),
         "source": cards.source_line([f"Source: {found.capabilities.source}", "intervals from order statistics"]),
-        "title": f"Before and after, {found.job}",
+        "title": f"Before and after, {found.job}" if is_one_job else f"{found.job} and {first}",
     }
 
 
-def _window(ends_ms: list[int]) -> tuple[datetime, datetime]:
+def _window(ends_ms: Sequence[int]) -> Ends:
     first, last = (datetime.fromtimestamp(ms / 1000, UTC) for ms in ends_ms)
     return first, last
 
 
 def choose(
     *,
+    other: str | None,
+    yesterday: int | None,
+    now: int | None,
     instant: str | None,
     width: str | None,
     measure: str | None,
@@ -245,24 +308,39 @@ def choose(
     after_to: str | None,
     before: dict[str, Any],
     shown: dict[str, Any] | None,
+    route: dict[str, str],
     look: object,
     trigger: object,
 ) -> Changes:
     """Return what is compared after the viewer used one of the controls."""
     if shown is None:
         raise PreventUpdate
-    now = dict(before)
+    changed = dict(before)
     (first, last), (second, end) = shown["windows"]
     width_ms = int(width or _WIDTH_S) * 1000
-    if trigger == "windows-measure":
-        now["measure"] = measure
+    if trigger == _OTHER:
+        changed["with"] = None if other in (None, route["job"]) else other
+        if changed["with"] == before["with"]:
+            raise PreventUpdate
+        # Two jobs are compared in the same time, one job in two times.
+        earlier = 0 if changed["with"] is not None else max(_DAY_MS, end - second)
+        changed["before"], changed["after"] = [second - earlier, end - earlier], [second, end]
+    elif trigger in ("windows-yesterday", "windows-now"):
+        if not (yesterday or now):
+            raise PreventUpdate
+        earlier = 0 if trigger == "windows-now" else max(_DAY_MS, width_ms)
+        until = int(shown["as_of"])
+        changed["after"] = [until - width_ms, until]
+        changed["before"] = [at - earlier for at in changed["after"]]
+    elif trigger == "windows-measure":
+        changed["measure"] = measure
     elif trigger == "windows-instant":
         if instant is None:
             raise PreventUpdate
-        now["before"], now["after"] = _around(int(instant), width_ms)
+        changed["before"], changed["after"] = _around(int(instant), width_ms)
     elif trigger == "windows-width":
         # The windows grow or shrink at their outer ends.
-        now["before"], now["after"] = [last - width_ms, last], [second, second + width_ms]
+        changed["before"], changed["after"] = [last - width_ms, last], [second, second + width_ms]
     else:
         where = look_of(look).where
         typed = (before_from, before_to, after_from, after_to)
@@ -275,12 +353,12 @@ def choose(
                 words = f"{value!r} is not an instant such as 2026-01-31 14:05:00."
                 return {"message": cards.answer(False, words)}
             ends[i] = read
-        now["before"], now["after"] = ends[:2], ends[2:]
+        changed["before"], changed["after"] = ends[:2], ends[2:]
         if ends == [first, last, second, end]:
             raise PreventUpdate
-    if now == before:
+    if changed == before:
         raise PreventUpdate
-    return {"chosen": now}
+    return {"chosen": changed}
 
 
 def _around(at_ms: int, width_ms: int) -> tuple[list[int], list[int]]:

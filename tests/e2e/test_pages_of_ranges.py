@@ -195,6 +195,49 @@ def test_the_time_before_and_after_an_event_is_compared_in_any_two_windows(brows
         assert watch.found == []
 
 
+def test_two_jobs_are_compared_by_a_search_with_the_settings_first_and_the_address_holds_it(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/compare?a=rruntime%3A23")
+        expect(page.locator("#comparison-settings")).to_contain_text("Same settings")
+        page.focus("#comparison-other")
+        page.keyboard.press("ControlOrMeta+A")
+        page.keyboard.type("production")
+        option = page.locator("[role=option]:visible").filter(has_text="production-eu").first
+        expect(option).to_be_visible()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"/jobs/jruntime/compare\?a=rruntime%3A23&with=j[^&]+$"))
+        expect(page.locator("#comparison-settings")).to_contain_text("Only B #")
+        names = "found => found.map(one => one.id).filter(id => ['comparison-settings', 'comparison-headline', "
+        order = page.locator("#page [id]").evaluate_all(names + "'comparison-views', 'comparison-load'].includes(id))")
+        assert order == ["comparison-settings", "comparison-headline", "comparison-views", "comparison-load"]
+        address = page.url
+        page.reload()
+        expect(page.locator("#comparison-settings")).to_contain_text("Only B #")
+        assert page.url == address
+        page.click("#comparison-swap")
+        expect(page).to_have_url(re.compile(r"/compare\?a=[^&]+&b=rruntime%3A23&with=jruntime$"))
+        expect(page.locator("#comparison-b")).to_contain_text("of demo-backpressured")
+        assert watch.found == []
+
+
+def test_a_job_is_compared_with_yesterday_and_the_address_gets_both_times(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.click("#job-changes a:has-text('Compare with yesterday')")
+        expect(page.locator("#windows-settings")).to_contain_text("Same settings")
+        expect(page).to_have_url(
+            re.compile(r"/compare-windows\?before-from=\d+&before-to=\d+&after-from=\d+&after-to=\d+$")
+        )
+        before, after = (int(n) for n in re.findall(r"-from=(\d+)", page.url))
+        assert after - before == 86_400_000
+        page.click("#windows-other")
+        page.locator("[role=option]:visible:has-text('demo-backpressured')").click()
+        expect(page).to_have_url(re.compile(r"&with=jruntime$"))
+        expect(page.locator("#windows-before")).to_contain_text("demo-backpressured")
+        assert watch.found == []
+
+
 # What Dash would send for the head of the page.
 _ASK = """name => { window[name] = fetch('/ui/_dash-update-component?' + name, {
     method: 'POST', body: JSON.stringify({output: '..pressure-head.children..', changedPropIds: ['look.data']}),

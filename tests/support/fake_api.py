@@ -100,10 +100,9 @@ class FakeApi(MadeUpJobs):
                 answer = space_time_of(self._checkpoint(job, number), self._job(job).detail, opened)
             elif path.endswith("/subtask-matrix"):
                 answer = self._matrix(path.split("/")[-2], request.url.params)
-            elif path.endswith("/compare-windows"):
-                answer = self._windows(path.split("/")[-2], request.url.params)
-            elif path.endswith("/compare"):
-                answer = self._comparison(path.split("/")[-2], request.url.params)
+            elif path == "/api/v1/compare":
+                asked = request.url.params
+                answer = self._comparison(asked) if "a_checkpoint" in asked else self._windows(asked)
             else:
                 answer = self._answer(request.method, path.removeprefix("/api/v1/"), request.content, states)
         except LookupError as missing:
@@ -251,31 +250,44 @@ class FakeApi(MadeUpJobs):
         found = [header_of(c) for c in self._checkpoints(job) if since <= c.triggered_at < until]
         return api.Page[api.CheckpointOut](items=found[: int(asked["limit"])], as_of=self._now())
 
-    def _comparison(self, job: str, asked: httpx.QueryParams) -> CheckpointComparisonOut:
-        made, checkpoints = self._job(job), self._checkpoints(job)
-        a = int(asked["a"].rpartition(":")[2])
-        b, choice = int(asked.get("b", ":0").rpartition(":")[2]), None
-        for number in [a, *([b] if "b" in asked else [])]:
-            self._checkpoint(job, number)
-        if "b" not in asked:
-            done = [c for c in checkpoints if c.checkpoint_id < a and c.status is CheckpointStatus.COMPLETED]
+    def _comparison(self, asked: httpx.QueryParams) -> CheckpointComparisonOut:
+        job, beside = asked["a"], asked.get("b", asked["a"])
+        made, other = self._job(job), self._job(beside)
+        a = int(asked["a_checkpoint"].rpartition(":")[2])
+        b, choice = int(asked.get("b_checkpoint", ":0").rpartition(":")[2]), None
+        self._checkpoint(job, a)
+        if "b_checkpoint" in asked:
+            self._checkpoint(beside, b)
+        else:
+            done = [c for c in other.checkpoints if c.status is CheckpointStatus.COMPLETED]
+            done = [c for c in done if beside != job or c.checkpoint_id < a]
             b = min(done, key=lambda c: c.end_to_end_duration_ms or 0).checkpoint_id if done else 0
             choice = f"#{b} was chosen: the quickest one before #{a}." if done else f"There is none before #{a}."
         vertex = asked.get("vertex")
         opened = None if vertex is None else (vertex, SubtaskMeasure(asked.get("measure", "duration")), 20)
-        now = self._now()
         return comparison_of(
-            made.detail, checkpoints, made.pressure, a, b or None, choice=choice, opened=opened, as_of=now
+            made.detail,
+            self._checkpoints(job),
+            made.pressure,
+            a,
+            b or None,
+            other=(other.detail, self._checkpoints(beside), other.pressure),
+            choice=choice,
+            opened=opened,
+            as_of=self._now(),
         )
 
-    def _windows(self, job: str, asked: httpx.QueryParams) -> WindowsComparisonOut:
-        made = self._job(job)
-        ends = [datetime.fromisoformat(asked[n]) for n in ("before_from", "before_to", "after_from", "after_to")]
-        before, after = Window(ends[0], ends[1]), Window(ends[2], ends[3])
+    def _windows(self, asked: httpx.QueryParams) -> WindowsComparisonOut:
+        made, beside = self._job(asked["a"]), self._job(asked.get("b", asked["a"]))
+        now = self._now().replace(microsecond=0)
+        after = _window_of(asked, "a") or Window(now - timedelta(hours=1), now)
+        before = _window_of(asked, "b") or after.moved(-timedelta(days=1) if made is beside else timedelta())
         if before.since >= before.until:
-            what = [FieldProblem("before_from", "is not before the end", "an instant before `before_to`")]
+            what = [FieldProblem("b_from", "is not before the end", "an instant before `b_to`")]
             raise InvalidInputError(what, what="query")
-        return windows_of(made.detail, made.checkpoints, made.events, before, after, as_of=self._now())
+        events = made.events if made is beside else []
+        sides = ((beside.detail, beside.checkpoints), before), ((made.detail, made.checkpoints), after)
+        return windows_of(*sides, events, as_of=self._now())
 
     def _history(self, job: str, asked: httpx.QueryParams) -> HistoryOut:
         ends = [datetime.fromisoformat(asked[name]) if name in asked else None for name in ("from", "to")]
@@ -396,3 +408,8 @@ def problem(
     return httpx.Response(
         status, content=problem.model_dump_json().encode(), headers={"content-type": "application/problem+json"}
     )
+
+
+def _window_of(asked: httpx.QueryParams, side: str) -> Window | None:
+    ends = [asked.get(f"{side}_{end}") for end in ("from", "to")]
+    return None if ends[0] is None else Window(*(datetime.fromisoformat(str(end)) for end in ends))

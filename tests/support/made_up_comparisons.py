@@ -38,6 +38,8 @@ from backend.store.checkpoints.windows import WindowCheckpoint, WindowCounts
 from backend.store.jobs.pressure import WindowLoad
 from backend.store.jobs.reader import JobRecord, RunRecord
 
+Made = tuple[api.JobDetailOut, Sequence[api.CheckpointDetailOut]]
+"""A job, and all its checkpoints."""
 _ENGINES = {e.kind: e for e in (FLINK, RUNTIME, SPARK)}
 
 
@@ -48,15 +50,19 @@ def comparison_of(
     a: int,
     b: int | None,
     *,
+    other: tuple[api.JobDetailOut, Sequence[api.CheckpointDetailOut], Sequence[VertexPressureOut]] | None = None,
     choice: str | None = None,
     opened: tuple[str, SubtaskMeasure, int] | None = None,
     as_of: datetime,
 ) -> CheckpointComparisonOut:
-    """Compare the checkpoints ``a`` and ``b`` of a job. ``found`` are all its checkpoints."""
+    """Compare the checkpoint ``a`` of a job with ``b`` of the same job, or of ``other``.
+
+    ``found`` are all checkpoints of the job.
+    """
     first = compared_of(job, found, pressure, a)
-    second = None if b is None else compared_of(job, found, pressure, b)
+    second = None if b is None else compared_of(*(other or (job, found, pressure)), b)
     vertex = None if opened is None else (VertexId(opened[0]), *opened[1:])
-    return compared(job.id, job.name, first, second, choice=choice, opened=vertex, as_of=as_of)
+    return compared(first, second, choice=choice, opened=vertex, as_of=as_of)
 
 
 def compared_of(
@@ -83,6 +89,7 @@ def compared_of(
         config = CheckpointConfig(**{name: getattr(job.config, name) for name in names})
     ids = [c.checkpoint_id for c in found]
     return ComparedCheckpoint(
+        job=_record(job, one),
         run=_run(job, one),
         record=CheckpointRecord(
             job_id=JobId(one.job_id),
@@ -171,36 +178,34 @@ def _run(job: api.JobDetailOut, one: api.CheckpointDetailOut) -> RunRecord:
     )
 
 
-def windows_of(
-    job: api.JobDetailOut,
-    found: Sequence[api.CheckpointDetailOut],
-    events: Sequence[api.JobEventOut],
-    before: Window,
-    after: Window,
-    *,
-    as_of: datetime,
-) -> WindowsComparisonOut:
-    """Compare two windows of a job. ``found`` are all its checkpoints."""
-    record = JobRecord(
+def _record(job: api.JobDetailOut, one: api.CheckpointDetailOut) -> JobRecord:
+    return JobRecord(
         id=JobId(job.id),
         name=job.name,
-        run=_run(job, found[0]),
+        run=_run(job, one),
         target_name=job.target_name,
         target_state=TargetState.OK,
         clock_offset_ms=0,
+        engine_version="1.20.0",
     )
+
+
+def windows_of(
+    before: tuple[Made, Window], after: tuple[Made, Window], events: Sequence[api.JobEventOut], *, as_of: datetime
+) -> WindowsComparisonOut:
+    """Compare two windows, each of one job."""
     listed = [
         WindowEventOut(
             at=e.at,
             kind=e.kind,
             text=e.text,
-            place="before" if e.at < before.until else "after" if e.at >= after.since else "between",
+            place="before" if e.at < before[1].until else "after" if e.at >= after[1].since else "between",
         )
         for e in sorted(events, key=lambda e: e.at)
-        if before.since <= e.at < after.until
+        if before[1].since <= e.at < after[1].until
     ]
-    sides = [_window(job, found, window) for window in (before, after)]
-    return compared_windows(record, *sides, listed, as_of=as_of)
+    first, second = (_window(*made, window) for made, window in (before, after))
+    return compared_windows(first, second, listed, as_of=as_of)
 
 
 def _window(job: api.JobDetailOut, found: Sequence[api.CheckpointDetailOut], window: Window) -> ReadWindow:
@@ -209,6 +214,8 @@ def _window(job: api.JobDetailOut, found: Sequence[api.CheckpointDetailOut], win
     one = compared_of(job, found, [], found[0].checkpoint_id)
     return ReadWindow(
         window,
+        one.job,
+        one.run,
         WindowCounts(sum(c.status is CheckpointStatus.COMPLETED for c in ended), failed),
         [
             WindowCheckpoint(

@@ -1,9 +1,13 @@
-"""Compares two checkpoints of a job, and chooses the healthy checkpoint that one is compared with by default."""
+"""Compares two checkpoints, and chooses the healthy checkpoint that one is compared with by default.
+
+They may be of two jobs. The second one is then read as if its vertices had the ids of the first one's graph, so that
+everything below compares vertices by id.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -22,6 +26,7 @@ from backend.analysis.comparison import (
     vertex_differences,
 )
 from backend.analysis.health import slow_limit_ms
+from backend.analysis.matching import Matched, matched
 from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.statistics import median
 from backend.contracts import api
@@ -30,12 +35,10 @@ from backend.contracts.comparing import (
     CauseOut,
     CheckpointComparisonOut,
     ComparedOut,
-    LoadOut,
     LoadPairOut,
     MeasureDifferenceOut,
     OpenedVertexOut,
     SettingPairOut,
-    SettingValue,
     SubtaskDifferenceOut,
     VertexDifferenceOut,
 )
@@ -48,14 +51,13 @@ from backend.domain.checkpoint import (
     CheckpointStatus,
     SubtaskMeasure,
 )
-from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
-from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
-from backend.domain.topology import Placement, Topology
+from backend.domain.topology import Placement, Topology, Vertex
 from backend.domain.verdict import Phase
+from backend.services.checkpoints.compared_jobs import ComparedJob, job_out, load_out, names_of, settings_out
 from backend.services.checkpoints.reader import CheckpointKey
 from backend.services.jobs.evidence import EvidenceReader, is_lost
 from backend.services.micro_batches import batch_out
@@ -70,7 +72,7 @@ from backend.store.checkpoints.reader import (
     live_of,
 )
 from backend.store.jobs.pressure import WindowLoad, window_loads
-from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
+from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run, shape_at
 from backend.store.postgres.connections import reading
 
 # Readings up to this long before the trigger and after the end count as the load of a checkpoint.
@@ -84,6 +86,7 @@ _USUAL_COUNT: Final = 100
 class ComparedCheckpoint:
     """Everything that was read about one of the two checkpoints."""
 
+    job: JobRecord
     run: RunRecord
     record: CheckpointRecord
     checkpoint: Checkpoint
@@ -93,6 +96,33 @@ class ComparedCheckpoint:
     loads: Mapping[VertexId, WindowLoad]
     previous_id: int | None = None
     next_id: int | None = None
+
+    @property
+    def side(self) -> ComparedJob:
+        """The job at the time of the checkpoint."""
+        return ComparedJob.of(self.job, self.run, self.config, self.topology)
+
+    def under(self, ids: Mapping[VertexId, VertexId]) -> ComparedCheckpoint:
+        """Return the same with other ids of vertices. A vertex that ``ids`` does not have keeps its own."""
+        if all(old == new for old, new in ids.items()):
+            return self
+
+        def new(vertex_id: VertexId) -> VertexId:
+            return ids.get(vertex_id, vertex_id)
+
+        topology = replace(
+            self.topology,
+            vertices=tuple(replace(v, id=new(v.id)) for v in self.topology.vertices),
+            edges=tuple(replace(e, source=new(e.source), target=new(e.target)) for e in self.topology.edges),
+        )
+        placements = tuple(replace(p, vertex_id=new(p.vertex_id)) for p in self.run.placements)
+        return replace(
+            self,
+            run=replace(self.run, placements=placements),
+            topology=topology,
+            phases={new(v): phases for v, phases in self.phases.items()},
+            loads={new(v): load for v, load in self.loads.items()},
+        )
 
 
 class ComparisonService:
@@ -104,12 +134,19 @@ class ComparisonService:
         self._evidence = evidence
 
     async def of(
-        self, a: CheckpointKey, b: CheckpointKey | None, *, vertex_id: str | None, measure: SubtaskMeasure, limit: int
+        self,
+        a: CheckpointKey,
+        b: CheckpointKey | None,
+        *,
+        other: str | None = None,
+        vertex_id: str | None = None,
+        measure: SubtaskMeasure = SubtaskMeasure.DURATION,
+        limit: int = 20,
     ) -> CheckpointComparisonOut:
         """Return the comparison of two checkpoints.
 
-        Without ``b``, it is the last healthy checkpoint before ``a``. With ``vertex_id``, the result includes the
-        ``limit`` subtasks of that vertex that differ most in ``measure``.
+        Without ``b``, it is the last healthy checkpoint before ``a`` of the job ``other``, or else of its own job. With
+        ``vertex_id``, the result includes the ``limit`` subtasks of that vertex that differ most in ``measure``.
 
         Raises:
             UnknownEntityError: there is no such job, run, checkpoint or vertex.
@@ -121,16 +158,16 @@ class ComparisonService:
             )
         async with reading(self._engine) as connection:
             job = await get_job(connection, a.job_id)
+            name = (other or a.job_id) if b is None else b.job_id
+            beside = job if name == a.job_id else await get_job(connection, name)
             first = await self._read(connection, job, a)
             choice = None
             if b is None:
-                chosen, choice = await _healthy_before(connection, first)
-                b = None if chosen is None else CheckpointKey(a.job_id, chosen.run_id, chosen.header.checkpoint_id)
-            second = None if b is None else await self._read(connection, job, b)
+                chosen, choice = await _healthy_before(connection, first, beside)
+                b = None if chosen is None else CheckpointKey(beside.id, chosen.run_id, chosen.header.checkpoint_id)
+            second = None if b is None else await self._read(connection, beside, b)
         return await anyio.to_thread.run_sync(
             lambda: compared(
-                job.id,
-                job.name,
                 first,
                 second,
                 choice=choice,
@@ -155,6 +192,7 @@ class ComparisonService:
         since, until = _load_window(header, job.engine_now(self._clock.now()))
         offset = job.reading_offset
         return ComparedCheckpoint(
+            job=job,
             run=run,
             record=record,
             checkpoint=own,
@@ -173,14 +211,24 @@ def _load_window(header: CheckpointHeader, now: datetime) -> tuple[datetime, dat
     return header.triggered_at - _LOAD_NEAR, max(end, header.triggered_at) + _LOAD_NEAR
 
 
-async def _healthy_before(connection: AsyncConnection, a: ComparedCheckpoint) -> tuple[CheckpointRecord | None, str]:
-    """Return the last healthy checkpoint before ``a``, and why it was chosen or why there is none."""
+async def _healthy_before(
+    connection: AsyncConnection, a: ComparedCheckpoint, job: JobRecord
+) -> tuple[CheckpointRecord | None, str]:
+    """Return the last healthy checkpoint of ``job`` before ``a``, and why it was chosen or why there is none."""
     at, own = a.record.header.triggered_at, f"#{a.record.header.checkpoint_id}"
+    is_own = job.id == a.job.id
+    if not is_own:
+        # The clocks of two engines may differ.
+        at += timedelta(milliseconds=(job.clock_offset_ms or 0) - (a.job.clock_offset_ms or 0))
+        own = f"{own} of {a.job.name}" if job.name != a.job.name else f"{own} on {a.job.target_name}"
     wanted = CheckpointFilter(CheckpointStatus.COMPLETED, until=at)
-    newest = await list_checkpoints(connection, a.record.job_id, wanted, before=None, limit=_USUAL_COUNT)
-    limit = slow_limit_ms(a.config)
+    newest = await list_checkpoints(connection, job.id, wanted, before=None, limit=_USUAL_COUNT)
+    limit = slow_limit_ms(
+        a.config if is_own else (await shape_at(connection, job.run.id, at - job.reading_offset)).config
+    )
     deeper = None
-    if limit is not None and not any(_is_shorter(r, limit) for r in newest):
+    # A deeper search follows the runs of the job of ``a``.
+    if is_own and limit is not None and not any(_is_shorter(r, limit) for r in newest):
         deeper = await last_completed_before(connection, a.record, faster_than_ms=int(limit))
     return healthy_among(newest, own, limit_ms=limit, deeper=deeper)
 
@@ -223,8 +271,6 @@ def _is_shorter(record: CheckpointRecord, limit_ms: float) -> bool:
 
 
 def compared(
-    job_id: str,
-    job: str,
     a: ComparedCheckpoint,
     b: ComparedCheckpoint | None,
     *,
@@ -237,20 +283,22 @@ def compared(
     Raises:
         UnknownEntityError: neither checkpoint has the opened vertex.
     """
-    engine: EngineCapabilities = a.run.engine
     if b is None:
         return CheckpointComparisonOut(
-            job_id=job_id,
-            job=job,
-            capabilities=engine,
+            job_id=a.job.id,
+            job=a.job.name,
+            capabilities=a.run.engine,
             headline=choice or "",
             choice=choice,
-            a=_compared_out(a),
+            a=_compared_out(a, ()),
             b=None,
             difference_ms=None,
             cause=None,
             as_of=as_of,
         )
+    pairs = matched(a.topology, b.topology, is_same_job=a.job.id == b.job.id)
+    settings = _settings_out(a, b, pairs)
+    b = b.under(pairs.ids)
     sides = _side(a, b), _side(b, a)
     cause, differences = cause_of(*sides), vertex_differences(*sides)
     late = _latest(a, b, [v.vertex_id for v in differences])
@@ -258,13 +306,13 @@ def compared(
     are_cut = all(s.record.header.failure_reason is FailureReason.EXPIRED for s in (a, b))
     is_batch = a.checkpoint.batch is not None or b.checkpoint.batch is not None
     return CheckpointComparisonOut(
-        job_id=job_id,
-        job=job,
-        capabilities=engine,
+        job_id=a.job.id,
+        job=a.job.name,
+        capabilities=a.run.engine,
         headline=headline(*sides, cause),
         choice=choice,
-        a=_compared_out(a),
-        b=_compared_out(b),
+        a=_compared_out(a, pairs.only_first),
+        b=_compared_out(b, pairs.only_second),
         difference_ms=None if took[0] is None or took[1] is None or are_cut else took[0] - took[1],
         cause=None if cause is None else CauseOut.model_validate(cause),
         vertices=[
@@ -289,7 +337,7 @@ def compared(
             )
             for phase, mine, yours in (batch_parts(*sides) if is_batch else ())
         ],
-        settings=settings_out(settings_of(a.config, a.topology), settings_of(b.config, b.topology)),
+        settings=settings,
         loads=_loads(a, b),
         as_of=as_of,
     )
@@ -316,8 +364,13 @@ def _side(one: ComparedCheckpoint, other: ComparedCheckpoint) -> Side:
     record, number = one.record, one.record.header.checkpoint_id
     is_ambiguous = number == other.record.header.checkpoint_id
     noun = "batch " if one.checkpoint.batch is not None else "#"
+    whose = names_of(one.side, other.side)
+    if whose is not None:
+        more = f" of {whose[0]}" if one.job.name != other.job.name else f" on {whose[0]}"
+    else:
+        more = f" of run {record.run_id}" if is_ambiguous else ""
     return Side(
-        name=f"{noun}{number} of run {record.run_id}" if is_ambiguous else f"{noun}{number}",
+        name=f"{noun}{number}{more}",
         checkpoint=one.checkpoint,
         topology=one.topology,
         phases=one.phases,
@@ -330,9 +383,10 @@ def _side(one: ComparedCheckpoint, other: ComparedCheckpoint) -> Side:
     )
 
 
-def _compared_out(one: ComparedCheckpoint) -> ComparedOut:
+def _compared_out(one: ComparedCheckpoint, only: Sequence[Vertex]) -> ComparedOut:
     batch = one.checkpoint.batch
     return ComparedOut(
+        job=job_out(one.side, only),
         checkpoint=checkpoint_out(one.record, is_lost=is_lost(one.record, one.run), config=one.config),
         previous_id=one.previous_id,
         next_id=one.next_id,
@@ -392,32 +446,15 @@ def _opened(
     )
 
 
-def settings_of(config: CheckpointConfig | None, topology: Topology) -> dict[str, SettingValue]:
-    """Return the settings of a job by name: its mode, the reported settings, and the parallelism of its vertices."""
-    found: dict[str, SettingValue] = {"alignment": mode_of(config)}
-    found |= {f.name: None if config is None else getattr(config, f.name) for f in fields(CheckpointConfig)}
-    return found | {f"parallelism of {v.name}": v.parallelism for v in topology.vertices}
-
-
-def settings_out(a: Mapping[str, SettingValue], b: Mapping[str, SettingValue]) -> list[SettingPairOut]:
-    """Return the settings that at least one side reports, in the order of ``a``."""
-    names = [*a, *(name for name in b if name not in a)]
-    return [
-        SettingPairOut(name=name, a=a.get(name), b=b.get(name), is_different=a.get(name) != b.get(name))
-        for name in names
-        if a.get(name) is not None or b.get(name) is not None
-    ]
+def _settings_out(a: ComparedCheckpoint, b: ComparedCheckpoint, pairs: Matched) -> list[SettingPairOut]:
+    return settings_out(a.side, b.side, (pairs.only_first, pairs.only_second))
 
 
 def _loads(a: ComparedCheckpoint, b: ComparedCheckpoint) -> list[LoadPairOut]:
     names = {v.id: v.name for side in (b, a) for v in side.topology.vertices}
     order = dict.fromkeys([v.id for side in (a, b) for v in side.topology.vertices] + [*a.loads, *b.loads])
     return [
-        LoadPairOut(vertex_id=v, vertex=names.get(v, v), a=_load(a.loads.get(v)), b=_load(b.loads.get(v)))
+        LoadPairOut(vertex_id=v, vertex=names.get(v, v), a=load_out(a.loads.get(v)), b=load_out(b.loads.get(v)))
         for v in order
         if v in a.loads or v in b.loads
     ]
-
-
-def _load(load: WindowLoad | None) -> LoadOut | None:
-    return None if load is None else LoadOut.model_validate(load)

@@ -1,24 +1,31 @@
-"""Compares the checkpoints of a job in two windows of time, and lists what changed in between."""
+"""Compares the checkpoints in two windows of time, of one job or of two. Of one job, it lists what changed in between.
+
+The window *after* is the side ``a`` of a request for any two sides, and *before* is its side ``b``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from backend.analysis.matching import Matched, matched
 from backend.analysis.windows import (
     MEDIAN_MIN_COUNT,
     Distribution,
+    Names,
     Tally,
     change,
     distribution,
+    distribution_of,
     failure_change,
     headline,
 )
+from backend.contracts.comparing import LoadPairOut
 from backend.contracts.comparing_windows import (
     ChangeOut,
     DirectionOut,
@@ -31,18 +38,26 @@ from backend.contracts.comparing_windows import (
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.ids import VertexId
 from backend.domain.rollup import Measure
-from backend.domain.topology import Topology
-from backend.services.checkpoints.comparing import settings_of, settings_out
+from backend.domain.topology import Topology, Vertex
+from backend.services.checkpoints.compared_jobs import ComparedJob, job_out, load_out, names_of, settings_out
 from backend.store.advice.cards import list_cards
 from backend.store.checkpoints.windows import WindowCheckpoint, WindowCounts, window_checkpoints, window_counts
 from backend.store.jobs.annotations import list_annotations
-from backend.store.jobs.reader import JobRecord, get_job, list_events, list_runs, shape_at
+from backend.store.jobs.pressure import WindowLoad, window_loads
+from backend.store.jobs.reader import JobRecord, RunRecord, get_job, list_events, list_runs, shape_at
 from backend.store.postgres.connections import reading
+from backend.store.rollups.history import RolledUp, first_instants, rolled_up
 
 CONSIDERED_MAX: Final = 10_000
 """The measures of at most this many checkpoints are read for each window: the newest ones."""
 _LONGEST: Final = timedelta(days=400)
+_DAY: Final = timedelta(days=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LOAD_READINGS_MAX: Final = 20
+# Finding the instants of the readings of a longer time would take long for a large job.
+_LOAD_LONGEST: Final = timedelta(hours=1)
 _EVENTS_MAX: Final = 100
 _CARDS_MAX: Final = 50
 _RUNS_MAX: Final = 200
@@ -52,21 +67,38 @@ _PHASES: Final = (Measure.START_DELAY, Measure.ALIGNMENT, Measure.SYNC, Measure.
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A range of trigger times, from ``since`` until before ``until``."""
+    """A range of trigger times, from ``since`` until before ``until``, on the clock of the engine."""
 
     since: datetime
     until: datetime
 
+    def moved(self, by: timedelta) -> Window:
+        """Return the window that begins and ends later by this time."""
+        return Window(self.since + by, self.until + by)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadWindow:
-    """A window with its checkpoints, the newest first, and the graph and the settings at its end."""
+    """A window with its checkpoints, the newest first, and the graph and the settings at its end.
+
+    If the checkpoints are no longer stored, ``rolled_up`` is what the rollups have of the window.
+    """
 
     window: Window
+    job: JobRecord
+    run: RunRecord
     counts: WindowCounts
     checkpoints: Sequence[WindowCheckpoint]
     topology: Topology
     config: CheckpointConfig | None
+    loads: Mapping[VertexId, WindowLoad] = field(default_factory=dict)
+    rolled_up: RolledUp | None = None
+    is_stored: bool = True
+
+    @property
+    def side(self) -> ComparedJob:
+        """The job at the end of the window."""
+        return ComparedJob.of(self.job, self.run, self.config, self.topology)
 
 
 class WindowComparisonService:
@@ -77,21 +109,53 @@ class WindowComparisonService:
         self._clock = clock
 
     async def of(self, job_id: str, before: Window, after: Window) -> WindowsComparisonOut:
-        """Return the comparison of two windows.
+        """Return the comparison of two windows of one job.
 
         Raises:
             UnknownEntityError: there is no such job.
             InvalidInputError: a window ends before it begins, is empty or is longer than 400 days, or the second one
                 begins before the first one ends.
         """
-        _check(before, after)
+        _check({"before": before, "after": after})
+        _check_order(before, after, ("after_from", "before_to"))
         async with reading(self._engine) as connection:
             job = await get_job(connection, job_id)
-            first, second = await _read(connection, job, before), await _read(connection, job, after)
-            events = await _events(connection, job, before, after)
-        return await anyio.to_thread.run_sync(
-            lambda: compared_windows(job, first, second, events, as_of=self._clock.now())
-        )
+            return await self._compared(connection, (job, before), (job, after))
+
+    async def of_sides(
+        self, a: str, b: str, windows: tuple[Window | None, Window | None], *, width: timedelta
+    ) -> WindowsComparisonOut:
+        """Return the comparison of a window of the job ``a`` with one of the job ``b``, which may be the same job.
+
+        Without a window of ``a``, it is the time of this width up to now. Without one of ``b``, it is the same time of
+        the other job or, of the same job, the same time one day earlier; if a day is shorter than the window, the time
+        before it.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            InvalidInputError: as for ``of``.
+        """
+        _check({name: w for name, w in zip("ab", windows, strict=True) if w is not None})
+        async with reading(self._engine) as connection:
+            job = await get_job(connection, a)
+            other = job if a == b else await get_job(connection, b)
+            now = job.engine_now(self._clock.now()).replace(microsecond=0)
+            own = windows[0] or Window(now - width, now)
+            beside = windows[1]
+            if beside is None:
+                clocks = timedelta(milliseconds=(other.clock_offset_ms or 0) - (job.clock_offset_ms or 0))
+                beside = own.moved(-max(_DAY, own.until - own.since) if a == b else clocks)
+            if a == b:
+                _check_order(beside, own, ("a_from", "b_to"))
+            return await self._compared(connection, (other, beside), (job, own))
+
+    async def _compared(
+        self, connection: AsyncConnection, before: tuple[JobRecord, Window], after: tuple[JobRecord, Window]
+    ) -> WindowsComparisonOut:
+        first, second = await _read(connection, *before), await _read(connection, *after)
+        is_one_job = first.job.id == second.job.id
+        events = await _events(connection, first.job, first.window, second.window) if is_one_job else []
+        return await anyio.to_thread.run_sync(lambda: compared_windows(first, second, events, as_of=self._clock.now()))
 
 
 def around(at: datetime, width: timedelta) -> tuple[Window, Window]:
@@ -99,20 +163,23 @@ def around(at: datetime, width: timedelta) -> tuple[Window, Window]:
     return Window(at - width, at), Window(at, at + width)
 
 
-def _check(before: Window, after: Window) -> None:
+def _check(windows: Mapping[str, Window]) -> None:
     problems = []
-    for name, window in (("before", before), ("after", after)):
+    for name, window in windows.items():
         if window.since >= window.until:
             what = f"{window.since.isoformat()} is not before {window.until.isoformat()}"
             problems.append(FieldProblem(f"{name}_from", what, f"an instant before `{name}_to`"))
         elif window.until - window.since > _LONGEST:
             what = f"{window.since.isoformat()} is too far before {window.until.isoformat()}"
             problems.append(FieldProblem(f"{name}_from", what, f"{_LONGEST.days} days at most"))
-    if not problems and after.since < before.until:
-        what = f"{after.since.isoformat()} is before {before.until.isoformat()}"
-        problems.append(FieldProblem("after_from", what, "an instant at or after `before_to`"))
     if problems:
         raise InvalidInputError(problems, what="query")
+
+
+def _check_order(before: Window, after: Window, names: tuple[str, str]) -> None:
+    if after.since < before.until:
+        what = f"{after.since.isoformat()} is before {before.until.isoformat()}"
+        raise InvalidInputError([FieldProblem(names[0], what, f"an instant at or after `{names[1]}`")], what="query")
 
 
 async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> ReadWindow:
@@ -120,10 +187,37 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> 
     found = await window_checkpoints(connection, job.id, window.since, window.until, limit=CONSIDERED_MAX)
     runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
     # The graph and the settings come from the newest run that began before the end of the window.
-    run = next((r for r in runs if r.started_at < window.until), runs[-1] if runs else job.run)
+    run = next((r for r in runs if r.started_at < window.until), None)
     # The end is excluded: settings that changed at that instant belong to the time after the window.
-    shape = await shape_at(connection, run.id, window.until - timedelta(milliseconds=1) - job.reading_offset)
-    return ReadWindow(window, counts, found, shape.topology, shape.config)
+    end = window.until - timedelta(milliseconds=1)
+    shape = None if run is None else await shape_at(connection, run.id, end - job.reading_offset)
+    loads: Mapping[VertexId, WindowLoad] = {}
+    if run is not None:
+        since = max(window.since, run.started_at, end - _LOAD_LONGEST) - job.reading_offset
+        loads = await window_loads(connection, run.id, since, end - job.reading_offset, limit=_LOAD_READINGS_MAX)
+    rollups = None
+    if not found:
+        rollups = await rolled_up(connection, job.id, window.since, window.until)
+    return ReadWindow(
+        window,
+        job,
+        run or job.run,
+        counts if rollups is None else WindowCounts(rollups.completed_count, rollups.failed_by_reason),
+        found,
+        Topology(()) if shape is None else shape.topology,
+        None if shape is None else shape.config,
+        loads,
+        rollups,
+        is_stored=bool(found) or rollups is not None or await _was_read(connection, job, window),
+    )
+
+
+async def _was_read(connection: AsyncConnection, job: JobRecord, window: Window) -> bool:
+    """Return whether the job was read in a window without checkpoints, so that there were none."""
+    if window.since >= job.read_at_engine:
+        return False
+    first, hour = await first_instants(connection, job.id, _EPOCH, window.until)
+    return first is not None or hour is not None
 
 
 async def _events(connection: AsyncConnection, job: JobRecord, before: Window, after: Window) -> list[WindowEventOut]:
@@ -153,7 +247,7 @@ async def _events(connection: AsyncConnection, job: JobRecord, before: Window, a
 
 
 def compared_windows(
-    job: JobRecord, before: ReadWindow, after: ReadWindow, events: Sequence[WindowEventOut], *, as_of: datetime
+    before: ReadWindow, after: ReadWindow, events: Sequence[WindowEventOut], *, as_of: datetime
 ) -> WindowsComparisonOut:
     """Compare two windows that were read."""
     both = {m: (_distribution(before, m), _distribution(after, m)) for m in Measure}
@@ -162,14 +256,19 @@ def compared_windows(
         m: change(None if a is None else a.median, None if b is None else b.median) for m, (a, b) in both.items()
     }
     durations = both[Measure.DURATION]
+    job, names = after.job, _names(before, after)
+    pairs = matched(after.topology, before.topology, is_same_job=names is None)
+    words = names or Names()
+    labels = names_of(before.side, after.side) or (words.before, words.after)
     return WindowsComparisonOut(
         job_id=job.id,
         job=job.name,
-        capabilities=job.run.engine,
-        headline=headline(durations, [(m, medians[m]) for m in _PHASES], tallies),
+        capabilities=after.run.engine,
+        headline=_not_stored(before, after, words)
+        or headline(durations, [(m, medians[m]) for m in _PHASES], tallies, names),
         is_too_few=min(0 if d is None else d.count for d in durations) < MEDIAN_MIN_COUNT,
-        before=_window_out(before),
-        after=_window_out(after),
+        before=_window_out(before, labels[0], pairs.only_second),
+        after=_window_out(after, labels[1], pairs.only_first),
         failures=DirectionOut(failure_change(*tallies)),
         measures=[
             WindowMeasureOut(
@@ -179,17 +278,47 @@ def compared_windows(
                 after=None if b is None else DistributionOut.model_validate(b),
                 median=ChangeOut.model_validate(medians[m]),
                 p95=ChangeOut.model_validate(change(None if a is None else a.p95, None if b is None else b.p95)),
+                p99=ChangeOut.model_validate(change(None if a is None else a.p99, None if b is None else b.p99)),
             )
             for m, (a, b) in both.items()
             if a is not None or b is not None
         ],
-        settings=settings_out(settings_of(before.config, before.topology), settings_of(after.config, after.topology)),
+        settings=settings_out(before.side, after.side, (pairs.only_second, pairs.only_first)),
+        loads=_loads(before, after, pairs),
         events=list(events),
         as_of=as_of,
     )
 
 
+def _names(before: ReadWindow, after: ReadWindow) -> Names | None:
+    """Return how sentences call the windows of two jobs, or None for those of one job."""
+    found = names_of(before.side, after.side)
+    return None if found is None else Names(f"in {found[0]}", f"in {found[1]}", "differs", "difference")
+
+
+def _not_stored(before: ReadWindow, after: ReadWindow, words: Names) -> str | None:
+    missing = [word for read, word in ((before, words.before), (after, words.after)) if not read.is_stored]
+    if not missing:
+        return None
+    return f"Nothing is stored of the time {' and '.join(missing)}, so the windows cannot be compared."
+
+
+def _loads(before: ReadWindow, after: ReadWindow, pairs: Matched) -> list[LoadPairOut]:
+    mine = {pairs.ids.get(v, v): load for v, load in before.loads.items()}
+    names = {pairs.ids.get(v.id, v.id): v.name for v in before.topology.vertices}
+    names |= {v.id: v.name for v in after.topology.vertices}
+    order = [*(v.id for v in after.topology.vertices), *names, *mine, *after.loads]
+    return [
+        LoadPairOut(vertex_id=v, vertex=names.get(v, v), a=load_out(mine.get(v)), b=load_out(after.loads.get(v)))
+        for v in dict.fromkeys(order)
+        if v in mine or v in after.loads
+    ]
+
+
 def _distribution(window: ReadWindow, measure: Measure) -> Distribution | None:
+    if window.rolled_up is not None:
+        rolled = window.rolled_up
+        return distribution_of(rolled.buckets, rolled.expired_min_ms) if measure is Measure.DURATION else None
     done = [c.values[measure] for c in window.checkpoints if c.status is CheckpointStatus.COMPLETED]
     expired = [c.values[measure] for c in window.checkpoints if c.is_expired and measure is Measure.DURATION]
     return distribution([v for v in done if v is not None], [v for v in expired if v is not None])
@@ -199,9 +328,12 @@ def _tally(window: ReadWindow) -> Tally:
     return Tally(window.counts.completed_count, window.counts.failed_count)
 
 
-def _window_out(read: ReadWindow) -> WindowOut:
+def _window_out(read: ReadWindow, name: str, only: Sequence[Vertex]) -> WindowOut:
     tally, hours = _tally(read), (read.window.until - read.window.since) / timedelta(hours=1)
+    considered = len(read.checkpoints) if read.rolled_up is None else tally.ended_count
     return WindowOut(
+        name=name,
+        job=job_out(read.side, only),
         since=read.window.since,
         until=read.window.until,
         completed_count=tally.completed_count,
@@ -209,6 +341,8 @@ def _window_out(read: ReadWindow) -> WindowOut:
         failed_ratio=tally.failed_ratio,
         failed_per_h=tally.failed_count / hours,
         failed_by_reason=dict(read.counts.failed_by_reason),
-        considered_count=len(read.checkpoints),
-        is_capped=tally.ended_count > len(read.checkpoints),
+        considered_count=considered,
+        is_capped=tally.ended_count > considered,
+        is_stored=read.is_stored,
+        source="checkpoints" if read.rolled_up is None else "rollups",
     )

@@ -6,7 +6,7 @@ newest first, so that the cost does not depend on how many checkpoints the range
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -121,6 +121,30 @@ async def rolled_up_buckets(
     return len(rows), buckets, min((e for *_, e in rows if e is not None), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class RolledUp:
+    """What the stored rollups have of a range: its whole hours. ``buckets`` are those of the durations."""
+
+    completed_count: int
+    failed_by_reason: Mapping[FailureReason, int]
+    buckets: Buckets
+    expired_min_ms: int | None
+
+
+async def rolled_up(connection: AsyncConnection, job_id: str, since: datetime, until: datetime) -> RolledUp | None:
+    """Return what a job's stored rollups have of a range, or None if there are none in it."""
+    values = {"job": job_id, "since": since, "until": until}
+    rows = (await connection.execute(_COUNTS_BETWEEN, values)).all()
+    if not rows:
+        return None
+    failed: dict[FailureReason, int] = {}
+    for _, reasons in rows:
+        for reason, count in reasons.items():
+            failed[FailureReason(reason)] = failed.get(FailureReason(reason), 0) + count
+    _, buckets, expired_min_ms = await rolled_up_buckets(connection, job_id, since, until)
+    return RolledUp(sum(done for done, _ in rows), dict(sorted(failed.items())), buckets, expired_min_ms)
+
+
 def step_of(instant: datetime, step: timedelta) -> datetime:
     """Return the start of the step that contains ``instant``."""
     return _EPOCH + (instant - _EPOCH) // step * step
@@ -174,6 +198,9 @@ _OF_HOURS = (
         )
     )
     .where(_ROLLUP.job_id == bindparam("job"), one_of(_ROLLUP.hour, "hours"))
+)
+_COUNTS_BETWEEN = select(_ROLLUP.completed_count, _ROLLUP.failed_by_reason).where(
+    _ROLLUP.job_id == bindparam("job"), _ROLLUP.hour >= bindparam("since"), _ROLLUP.hour + HOUR <= bindparam("until")
 )
 _BUCKETS_BETWEEN = select(_MEASURE.bucket_index, _MEASURE.bucket_count, _MEASURE.expired_min).where(
     _MEASURE.job_id == bindparam("job"),

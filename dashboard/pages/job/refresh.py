@@ -154,7 +154,7 @@ async def refresh(
     if not before or before["timeline"] != now["timeline"]:
         # The digest need not contain change points, because a new one appears only together with a new checkpoint.
         found = await client.change_points(route["job"])
-        drawn["changes"] = windows.change_links(route["job"], found.items, view.where)
+        drawn["changes"] = windows.change_links(route["job"], found.items, read.around.events, view.where)
         drawn["timeline"] = cards.chart_values("timeline", _timeline(read, found.items, view, is_log=is_log))
     return changes | drawn | {"digest": now}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.rollup import Measure
-from dashboard import routes
+from dashboard import compare_address, routes
 from dashboard.span import epoch_ms
 
 opaque = st.text(min_size=1, max_size=30).filter(lambda s: s.strip("/ ") == s and s not in (".", ".."))
@@ -41,9 +41,9 @@ def test_the_address_of_a_comparison_parses_to_its_checkpoints(job, run, a, b):
     route = routes.parse(path, query)
 
     assert (route.page, route.job) == ("comparison", job)
-    assert route.compared == routes.Compared(f"{run}:{a}", None if b is None else f"{run}:{b}")
+    assert route.compared == compare_address.Compared(f"{run}:{a}", None if b is None else f"{run}:{b}")
     mangled = routes.parse(path, "?a=7&b=:8&order=evil")
-    assert mangled.compared == routes.Compared()
+    assert mangled.compared == compare_address.Compared()
 
 
 def test_the_address_of_two_windows_parses_to_their_ends():
@@ -54,9 +54,34 @@ def test_the_address_of_two_windows_parses_to_their_ends():
     route = routes.parse(path, query + "&measure=sync_max_ms")
 
     assert (route.page, route.job) == ("windows", "j")
-    assert route.windows == routes.Windows((ms - 600_000, ms), (ms, ms + 600_000), Measure.SYNC)
+    assert route.windows == compare_address.Windows((ms - 600_000, ms), (ms, ms + 600_000), measure=Measure.SYNC)
     mangled = "?before-from=x&before-to=2&after-from=3&after-to=4&measure=evil"
-    assert routes.parse(path, mangled).windows == routes.Windows()
+    assert routes.parse(path, mangled).windows == compare_address.Windows()
+
+
+def test_the_address_of_a_comparison_with_another_job_holds_it():
+    at = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
+    hour = (at - timedelta(hours=1), at)
+    addresses = (
+        routes.comparison("j", ("r", 3), ("s", 3), other="j/2"),
+        routes.windows("j", hour, hour, other="j/2"),
+        routes.newest_hour("j", other="j/2"),
+    )
+
+    found = [routes.parse(*address.split("?")) for address in addresses]
+
+    assert found[0].compared == compare_address.Compared("r:3", "s:3", other="j/2")
+    assert [r.windows.other for r in found[1:]] == ["j/2", "j/2"]
+    assert routes.parse("/ui/jobs/j/compare", "?with=" + "x" * 101).compared.other is None
+
+
+def test_the_address_of_the_newest_hour_and_yesterday_has_no_windows_until_these_are_known():
+    path, query = routes.newest_hour("j").split("?")
+
+    assert routes.parse(path, query).windows == compare_address.Windows(against="yesterday")
+    ends = "before-from=1&before-to=2&after-from=3&after-to=4"
+    assert routes.parse(path, f"{query}&{ends}").windows == compare_address.Windows((1, 2), (3, 4))
+    assert routes.parse(path, "against=evil").windows == compare_address.Windows()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from backend.domain.checkpoint import CheckpointConfig, CheckpointKind
+from backend.domain.checkpoint import CheckpointKind
 from backend.domain.ids import JobId, RunId
-from backend.domain.topology import Topology
-from backend.services.checkpoints.comparing import healthy_among, settings_of, settings_out
+from backend.services.checkpoints.comparing import healthy_among
 from backend.store.checkpoints.reader import CheckpointRecord
-from tests.support.observations import NOW, TOPOLOGY, header
+from tests.support.observations import NOW, header
 
 
 def _record(number, took_ms, kind=CheckpointKind.CHECKPOINT):
@@ -62,19 +61,3 @@ def test_without_settings_the_usual_duration_decides():
 
     assert chosen is newest[1]
     assert "None before" not in why
-
-
-def test_settings_that_neither_side_reports_are_left_out_and_differences_are_marked():
-    a = settings_of(CheckpointConfig(timeout_ms=60_000, is_unaligned_enabled=True, aligned_timeout_ms=500), TOPOLOGY)
-    b = settings_of(CheckpointConfig(timeout_ms=60_000, is_unaligned_enabled=False), Topology(()))
-
-    found = {s.name: (s.a, s.b, s.is_different) for s in settings_out(a, b)}
-
-    assert found == {
-        "alignment": ("aligned-with-timeout", "aligned", True),
-        "timeout_ms": (60_000, 60_000, False),
-        "is_unaligned_enabled": (True, False, True),
-        "aligned_timeout_ms": (500, None, True),
-        "parallelism of Source: orders": (3, None, True),
-        "parallelism of Sink: ledger": (3, None, True),
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC
 
-from backend.contracts.comparing import LoadPairOut, SettingPairOut
+from backend.contracts.comparing import LoadPairOut
 from backend.domain.verdict import Basis
 from dashboard.components import comparing
 from tests.support.api_examples import example
@@ -13,23 +13,6 @@ from tests.support.dash_calls import texts
 
 def _found(**changes):
     return example("checkpoint_comparison").model_copy(update=changes)
-
-
-def test_settings_that_differ_come_first_and_a_missing_one_is_not_zero():
-    pairs = [
-        SettingPairOut(name="interval_ms", a=10_000, b=10_000, is_different=False),
-        SettingPairOut(name="aligned_timeout_ms", a=500, b=None, is_different=True),
-        SettingPairOut(name="is_unaligned_enabled", a=True, b=False, is_different=True),
-        SettingPairOut(name="tolerable_failed_count", a=2**31 - 1, b=0, is_different=True),
-        SettingPairOut(name="parallelism of map", a=4, b=8, is_different=True),
-    ]
-
-    assert texts(comparing.settings(_found(settings=pairs))) == (
-        "Settings as they were when each was triggered Setting #411 #398 Aligned timeout 500 ms – Unaligned enabled "
-        "disabled Tolerable failures unlimited 0 Parallelism of map 4 8 1 setting is the same Setting #411 #398 "
-        "Interval 10.0 s 10.0 s"
-    )
-    assert comparing.settings(_found(settings=[])) is None
 
 
 def test_a_load_without_readings_on_one_side_is_missing_and_not_zero():

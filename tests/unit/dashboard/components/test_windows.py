@@ -38,7 +38,7 @@ def test_a_capped_window_is_said():
 
 
 def test_nothing_known_to_have_changed_is_said():
-    assert "No change of settings" in texts(windows.changed(_found(events=[], settings=[]), UTC))
+    assert "No change of settings" in texts(windows.changed(_found(events=[]), UTC))
 
 
 def test_failures_are_counted_by_reason():
@@ -48,7 +48,9 @@ def test_failures_are_counted_by_reason():
 def test_a_change_of_the_duration_leads_to_the_time_before_and_after_it():
     point = example("change_point")
 
-    (link,) = windows.change_links("j", [point], UTC)
+    yesterday, link = windows.change_links("j", [point], [], UTC)
+
+    assert yesterday.href == "/ui/jobs/j/compare-windows?against=yesterday"
 
     ms = windows.epoch_ms
     assert f"before-from={ms(point.before_since)}&before-to={ms(point.at)}" in link.href

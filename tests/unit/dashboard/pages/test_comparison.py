@@ -12,24 +12,25 @@ pytestmark = pytest.mark.anyio
 
 _MESSAGE = "comparison-message.children"
 SHOWN = {
-    "a": {"key": "r:42", "run": "r", "previous": 41, "next": None},
-    "b": {"key": "r:38", "run": "r", "previous": 37, "next": 39},
+    "a": {"key": "r:42", "job": "j", "run": "r", "previous": 41, "next": None},
+    "b": {"key": "r:38", "job": "j", "run": "r", "previous": 37, "next": 39},
 }
-BEFORE = {"a": "r:42", "b": None, "vertex": None, "order": "topology"}
+BEFORE = {"a": "r:42", "b": None, "with": None, "vertex": None, "order": "topology"}
 
 
 def values(job="jruntime", **chosen):
-    data = {"a": None, "b": None, "vertex": None, "order": "topology"} | chosen
+    data = {"a": None, "b": None, "with": None, "vertex": None, "order": "topology"} | chosen
     return LOOK | {"comparison-route.data": {"job": job}, "comparison-chosen.data": data}
 
 
 def chosen(trigger, before=BEFORE, shown=SHOWN, **given):
     names = (
-        "swaps", "a_previous", "a_next", "b_previous", "b_next", "a_recent", "b_recent", "a_id", "b_id", "order",
-        "click",
+        "other", "swaps", "a_previous", "a_next", "b_previous", "b_next", "a_recent", "b_recent", "a_id", "b_id",
+        "order", "click",
     )  # fmt: skip
     inputs = dict.fromkeys(names) | {"toggles": []} | given
-    return choose(**inputs, before=before, shown=shown, trigger=trigger)["chosen"]
+    found = choose(**inputs, before=before, shown=shown, trigger=trigger)
+    return found.get("chosen", found)
 
 
 async def test_the_page_shows_both_sides_and_what_differs_most(ui):
@@ -126,3 +127,32 @@ def test_a_vertex_is_opened_and_closed_by_button_or_click():
 
 def test_the_order_of_the_vertices_is_kept():
     assert chosen("comparison-order", order="difference")["order"] == "difference"
+
+
+OTHER = BEFORE | {"with": "j2"}
+SHOWN_BOTH = {"a": SHOWN["a"], "b": SHOWN["b"] | {"job": "j2", "key": "s:42", "run": "s"}}
+
+
+def test_another_job_is_compared_by_its_own_checkpoints():
+    assert chosen("comparison-other", other="j2") == BEFORE | {"with": "j2"}
+    with pytest.raises(PreventUpdate):
+        chosen("comparison-other", other="j")
+    assert chosen("comparison-other", before=OTHER, shown=SHOWN_BOTH, other="j")["with"] is None
+    next_of_b = chosen("comparison-b-next", before=OTHER, shown=SHOWN_BOTH, b_next=1)
+    assert next_of_b == OTHER | {"b": "s:39", "a": "r:42"}
+
+
+def test_swapping_two_jobs_leads_to_the_page_of_the_other_one():
+    found = chosen("comparison-swap", before=OTHER, shown=SHOWN_BOTH, swaps=1)
+
+    assert found["href"] == "/ui/jobs/j2/compare?a=s%3A42&b=r%3A42&with=j"
+
+
+async def test_checkpoints_of_two_jobs_have_letters_and_their_settings_come_first(ui):
+    answer = await ui.call(_MESSAGE, values(a="rruntime:23", b="rE:9", **{"with": "jE"}), by="look.data")
+
+    assert "Only B #9 has" in texts(answer["comparison-settings"]["children"])
+    assert "#9 of payments" in texts(answer["comparison-headline"]["children"])
+    assert answer["comparison-other"]["value"] == "jE"
+    assert answer["comparison-b-recent"]["value"] == "rE:9"
+    assert {o["value"].split(":")[0] for o in answer["comparison-b-recent"]["data"]} == {"rE"}

@@ -13,20 +13,38 @@ pytestmark = pytest.mark.anyio
 
 _MESSAGE = "windows-message.children"
 DURATION = "end_to_end_duration_ms"
-BEFORE = {"before": None, "after": None, "measure": DURATION}
+BEFORE = {"before": None, "after": None, "with": None, "against": None, "measure": DURATION}
 AT = 1_800_000_000_000
 HOUR = 3_600_000
-SHOWN = {"windows": [[AT - HOUR, AT], [AT, AT + HOUR]]}
+SHOWN = {"windows": [[AT - HOUR, AT], [AT, AT + HOUR]], "with": None, "as_of": AT + 3 * HOUR}
 
 
-def values(before=None, after=None, measure=DURATION):
-    data = {"before": before, "after": after, "measure": measure}
+def values(before=None, after=None, measure=DURATION, **more):
+    data = {"before": before, "after": after, "with": None, "against": None, "measure": measure} | more
     return LOOK | {"windows-route.data": {"job": "jE"}, "windows-chosen.data": data}
 
 
 def chosen(trigger, **given):
-    names = ("instant", "width", "measure", "before_from", "before_to", "after_from", "after_to")
-    return choose(**dict.fromkeys(names) | given, before=BEFORE, shown=SHOWN, look=LOOK["look.data"], trigger=trigger)
+    names = (
+        "other",
+        "yesterday",
+        "now",
+        "instant",
+        "width",
+        "measure",
+        "before_from",
+        "before_to",
+        "after_from",
+        "after_to",
+    )
+    return choose(
+        **dict.fromkeys(names) | given,
+        before=BEFORE,
+        shown=SHOWN,
+        route={"job": "jE"},
+        look=LOOK["look.data"],
+        trigger=trigger,
+    )
 
 
 async def test_without_windows_the_hours_around_the_newest_event_are_compared(ui):
@@ -87,3 +105,30 @@ def test_values_that_the_page_set_itself_change_nothing():
 
 def test_another_measure_is_kept():
     assert chosen("windows-measure", measure="sync_max_ms")["chosen"]["measure"] == "sync_max_ms"
+
+
+def test_another_job_is_compared_in_the_same_time_and_the_own_job_with_yesterday():
+    found = chosen("windows-other", other="j2")["chosen"]
+
+    assert (found["with"], found["before"], found["after"]) == ("j2", [AT, AT + HOUR], [AT, AT + HOUR])
+    with pytest.raises(PreventUpdate):
+        chosen("windows-other", other="jE")
+
+
+def test_the_newest_time_is_compared_with_that_of_yesterday_or_of_the_other_job():
+    now = SHOWN["as_of"]
+    found = chosen("windows-yesterday", yesterday=1, width="3600")["chosen"]
+    both = chosen("windows-now", now=1, width="3600")["chosen"]
+
+    assert (found["before"], found["after"]) == ([now - 25 * HOUR, now - 24 * HOUR], [now - HOUR, now])
+    assert both["before"] == both["after"] == [now - HOUR, now]
+
+
+async def test_two_jobs_are_called_by_their_names(ui):
+    given = {"with": "jruntime"}
+    answer = await ui.call("windows-headline.children", values([1, 2], [1, 2], **given), by="look.data")
+
+    assert "demo-backpressured" in texts(answer["windows-before"]["children"])
+    assert answer["windows-other"]["value"] == "jruntime"
+    assert answer["windows-now"]["disabled"] is False
+    assert answer["windows-changed"]["children"] is None

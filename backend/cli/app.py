@@ -21,6 +21,7 @@ from backend.cli import (
     alerts,
     backtest,
     backup,
+    compare,
     demo,
     experiment,
     export,
@@ -78,6 +79,7 @@ app.command(name="advise", epilog="Example: barrierscope advise orders --format 
 app.command(name="whatif", epilog="Example: barrierscope whatif orders --set mode=unaligned --vary interval=5s..60s")(
     what_if.what_if
 )
+app.command(name="compare", epilog="Example: barrierscope compare orders --checkpoint 42")(compare.compare)
 app.command(name="simulate", epilog="Example: barrierscope simulate backpressured --duration 120s --seed 7")(
     simulate.simulate
 )

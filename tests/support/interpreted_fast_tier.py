@@ -9,7 +9,12 @@ from types import ModuleType
 
 import numba
 
-_COMPILED = tuple(f"backend.advisor.twin.fast_{name}" for name in ("events", "channels", "barriers", "loop"))
+_COMPILED = (
+    "backend.advisor.twin.fast_events",
+    "backend.advisor.twin.fast_channels",
+    "backend.advisor.twin.fast_barriers",
+    "backend.advisor.twin.fast_loop",
+)
 
 
 @contextmanager

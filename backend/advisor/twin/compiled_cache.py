@@ -22,8 +22,8 @@ from typing import Any, Final
 CACHE_VARIABLE: Final = "NUMBA_CACHE_DIR"
 """The variable of the environment that names numba's folder for compiled code."""
 PREFIX: Final = "barrierscope-"
-SOURCES: Final = "fast_*.py"
-"""The files whose functions are compiled."""
+SOURCES: Final = ("fast_barriers.py", "fast_channels.py", "fast_events.py", "fast_fields.py", "fast_loop.py")
+"""The files whose functions are compiled, and those that they import. They are beside this file."""
 KEPT_DAYS: Final = 7.0
 """A folder of another source is removed if no process has used it for this long. Two versions may share a cache."""
 
@@ -52,9 +52,9 @@ def choose() -> None:
 def digest_of(code: Path, compiler: str) -> str:
     """Return a digest of the compiled sources in the folder ``code`` and of the version of their compiler."""
     found = hashlib.sha256(compiler.encode())
-    for file in sorted(code.glob(SOURCES)):
-        content = file.read_bytes()
-        found.update(f"\n{file.name} {len(content)}\n".encode() + content)
+    for name in SOURCES:
+        content = (code / name).read_bytes()
+        found.update(f"\n{name} {len(content)}\n".encode() + content)
     return found.hexdigest()[:_DIGEST_LENGTH]
 
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import numba
 import pytest
 
-from backend.advisor import twin
 from backend.advisor.twin import compiled_cache
 from tests.packaging.wheel_environment import ROOT
 
-_CODE = Path(twin.__file__).parent
+_CODE = Path(compiled_cache.__file__).parent
 _DAY_S = 86_400
 
 
@@ -37,7 +36,7 @@ def _copy(tmp_path: Path) -> Path:
 def test_a_change_of_any_compiled_file_and_another_compiler_give_another_folder(tmp_path: Path):
     code = _copy(tmp_path)
     before = compiled_cache.digest_of(code, "1.0")
-    files = sorted(code.glob("fast_*.py"))
+    files = [code / name for name in compiled_cache.SOURCES]
     found = {before, compiled_cache.digest_of(code, "1.1")}
 
     for file in files:
@@ -49,22 +48,25 @@ def test_a_change_of_any_compiled_file_and_another_compiler_give_another_folder(
     assert len(files) >= 5
     assert len(found) == len(files) + 2
     assert compiled_cache.digest_of(code, "1.0") == before
-    (code / "building.py").write_text("")
+    (code / "passed.py").write_text("")
     assert compiled_cache.digest_of(code, "1.0") == before
 
 
 def test_the_compiled_files_are_all_of_which_compiled_code_consists():
     """Every module of ours that a compiled file imports is compiled too, so the digest has it."""
-    imported = set()
-    for file in _CODE.glob(compiled_cache.SOURCES):
-        for node in ast.walk(ast.parse(file.read_text())):
+    package, imported = compiled_cache.__package__, set()
+    for source in compiled_cache.SOURCES:
+        for node in ast.walk(ast.parse((_CODE / source).read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("backend"):
                 assert node.module is not None
-                names = [a.name for a in node.names] if node.module == twin.__name__ else [node.module.split(".")[-1]]
+                names = [a.name for a in node.names] if node.module == package else [node.module.split(".")[-1]]
                 imported |= {f"{name}.py" for name in names}
 
     assert imported
-    assert imported <= {file.name for file in _CODE.glob(compiled_cache.SOURCES)}
+    assert imported <= set(compiled_cache.SOURCES)
+    compiled = {file.name for file in _CODE.glob("*.py") if "@compiled" in file.read_text()}
+    assert compiled
+    assert compiled <= set(compiled_cache.SOURCES)
 
 
 @pytest.mark.slow
@@ -72,21 +74,21 @@ def test_code_of_an_earlier_source_is_not_loaded_after_a_change_of_another_file(
     """The fault itself, with numba: the entry function stays, and a function in another file changes."""
     code = tmp_path / "code"
     code.mkdir()
-    (code / "fast_loop.py").write_text(
-        "from fast_part import part\nimport numba\n\n@numba.njit(cache=True)\ndef run():\n    return part()\n"
+    (code / "whole.py").write_text(
+        "from part import part\nimport numba\n\n@numba.njit(cache=True)\ndef run():\n    return part()\n"
     )
     ask = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
         "from backend.advisor.twin import compiled_cache\n"
-        "compiled_cache._CODE = Path(sys.argv[2])\n"
+        "compiled_cache._CODE, compiled_cache.SOURCES = Path(sys.argv[2]), ('part.py', 'whole.py')\n"
         "compiled_cache.choose()\n"
-        "from fast_loop import run\n"
+        "from whole import run\n"
         "print(run(), sum(run.stats.cache_hits.values()))"
     )
 
     def answer(value: int) -> list[str]:
-        (code / "fast_part.py").write_text(f"import numba\n\n@numba.njit\ndef part():\n    return {value}\n")
+        (code / "part.py").write_text(f"import numba\n\n@numba.njit\ndef part():\n    return {value}\n")
         given = [sys.executable, "-c", ask, "-", str(code), str(ROOT)]
         environment = {**os.environ, compiled_cache.CACHE_VARIABLE: str(tmp_path / "cache"), "PYTHONPATH": ""}
         # Python's own cache takes a file of the same size and second for unchanged.

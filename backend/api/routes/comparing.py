@@ -80,7 +80,7 @@ def _sides(
     ends: dict[str, datetime | None] = {"a_from": a_from, "a_to": a_to, "b_from": b_from, "b_to": b_to}
     given = [name for name, end in ends.items() if end is not None]
     if b_checkpoint is not None and a_checkpoint is None:
-        raise _refused("a_checkpoint", "is missing beside `b_checkpoint`", "`run:checkpoint`")
+        raise _refused("a_checkpoint", "is missing, but `b_checkpoint` is given", "`run:checkpoint`")
     if given and a_checkpoint is not None:
         raise _refused(given[0], "is given together with `a_checkpoint`", "either of them")
     for side in "ab":

@@ -57,7 +57,7 @@ _KIND = {
     VerdictKind.STRAGGLER: "straggler",
     VerdictKind.SKEW: "key skew",
     VerdictKind.SYNC: "slow sync part",
-    VerdictKind.STORE: "slow checkpoint store",
+    VerdictKind.STORE: "checkpoint store",
     VerdictKind.LATE_INPUT: "late input",
     VerdictKind.FAILING_SUBTASK: "failing subtask",
     VerdictKind.CALLBACK: "long callback",

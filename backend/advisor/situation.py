@@ -202,6 +202,17 @@ class Situation:
         return median(r.duration_ms for r in self.recorded)
 
     @property
+    def every_ms(self) -> float | None:
+        """The time from the begin of a checkpoint to that of the next one; None if the interval is not known.
+
+        It is the interval, or the duration and the minimum pause if these are longer.
+        """
+        config = self.evidence.config
+        if config is None or not config.interval_ms:
+            return None
+        return max(float(config.interval_ms), (self.duration_ms or 0.0) + (config.min_pause_ms or 0))
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether more than half of the recorded checkpoints expired."""
         return sum(r.is_expired for r in self.recorded) * 2 > len(self.recorded)

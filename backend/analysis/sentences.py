@@ -67,9 +67,9 @@ def subtasks(indices: Sequence[int], total: int | None = None) -> str:
 def where(vertex_name: str, indices: Sequence[int], total: int) -> str:
     """Name the subtasks of a vertex: ``map subtask 2``, ``all 4 subtasks of map``.
 
-    For a vertex with one subtask, the text is only the vertex's name.
+    For a vertex with one subtask, or without subtasks to name, the text is only the vertex's name.
     """
-    if total == 1:
+    if total == 1 or not indices:
         return vertex_name
     who = subtasks(indices, total)
     return f"{who} of {vertex_name}" if len(set(indices)) == total else f"{vertex_name} {who}"

@@ -152,6 +152,9 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
     failing = verdict_snapshot.failing_subtask(case, checkpoints)
     if failing is not None:
         return failing
+    refusing = verdict_snapshot.refusing_store(case)
+    if refusing is not None:
+        return refusing
     outside = verdict_outside.restart_loop(case) or (None if case.is_of_one else verdict_outside.replaying(case))
     if outside is not None:
         return outside

@@ -12,9 +12,12 @@ from backend.analysis.snapshots import LongPart, Unanswered
 from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, NAMED_INTERVAL_RATIO, PHASE_MIN_RATIO
 from backend.analysis.verdict_draft import by_count, draft
 from backend.domain.checkpoint import Checkpoint
+from backend.domain.failure import FailureReason
 from backend.domain.verdict import Confidence, Evidence, Health, Phase, Verdict, VerdictKind
 
 _HOSTS_MIN = 2
+# Two failures at two subtasks may each have a cause of their own.
+_REFUSED_MIN_COUNT = 3
 
 
 def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict | None:
@@ -52,6 +55,40 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
             *rows.settings(case),
         ],
         confidence=by_count(found.failure_count),
+    )
+
+
+def refusing_store(case: Case) -> Verdict | None:
+    """Return the verdict if the asynchronous parts of checkpoints end with an error, and not at one subtask only.
+
+    An error that comes at once at changing subtasks is of what they all write to. A store that is only slow makes
+    checkpoints expire.
+    """
+    failed = [w for w in case.walked if w.checkpoint.header.failure_reason is FailureReason.ASYNC_FAILURE]
+    if len(failed) < _REFUSED_MIN_COUNT or 2 * len(failed) < len(case.walked):
+        return None
+    durations = [ms for w in failed if (ms := w.checkpoint.header.end_to_end_duration_ms) is not None]
+    pending = {d.vertex_id for w in failed for d in w.checkpoint.details if None in d.ack_delay_ms}
+    only = next(iter(pending)) if len(pending) == 1 else None
+    after = f" after at most {say.duration(max(durations))}" if durations else ""
+    who = "their asynchronous parts" if only is None else f"the asynchronous parts of {case.name(only)}"
+    return draft(
+        case,
+        VerdictKind.STORE,
+        f"{who} end with an error{after}: the checkpoint store refuses what they write, or cannot be reached",
+        vertex_id=only,
+        phase=Phase.ASYNC,
+        evidence=[
+            rows.number("checkpoints whose asynchronous part failed", "failureReason", len(failed), "count"),
+            *_where_the_cause_is(case),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.MEDIUM,
+        would_decide=(
+            "the error in the log of a task manager: a full disk, directory or quota, a missing permission, expired"
+            " credentials, or no connection",
+        ),
     )
 
 
@@ -218,16 +255,26 @@ def unanswered(case: Case) -> Verdict | None:
             *rows.settings(case),
         ],
         confidence=Confidence.LOW if most is None or len(case.walked) < 2 else Confidence.MEDIUM,
-        would_decide=("a checkpoint that completes, after a longer timeout: is its sync or its async part long?",),
+        would_decide=(
+            "a checkpoint that completes, after a longer timeout: is its sync or its async part long?",
+            "a message above the size limit in the logs: an acknowledgement that holds small state (the store's memory"
+            " threshold) may be larger than a message may be (pekko.framesize, before Flink 1.18 akka.framesize)",
+        ),
     )
 
 
 def _unanswered_text(case: Case, found: Unanswered) -> str:
     vertex, total, count = case.name(found.vertex_id), case.subtask_count(found.vertex_id), len(found.subtasks)
     if 1 < count == total:
-        return f"no subtask of {vertex} acknowledged: their snapshots do not reach the checkpoint store"
-    its = "its snapshot does" if count == 1 else "their snapshots do"
-    return f"{say.where(vertex, found.subtasks, total)} did not acknowledge: {its} not reach the checkpoint store"
+        return f"no subtask of {vertex} acknowledged: {_lost(2)}"
+    return f"{say.where(vertex, found.subtasks, total)} did not acknowledge: {_lost(count)}"
+
+
+def _lost(count: int) -> str:
+    """Return what did not arrive. Flink reports nothing of a subtask that has not acknowledged, so it may be either."""
+    if count == 1:
+        return "its snapshot does not reach the store, or its acknowledgement does not reach the JobManager"
+    return "their snapshots do not reach the store, or their acknowledgements do not reach the JobManager"
 
 
 def _first_barrier(case: Case, found: Unanswered) -> list[Evidence]:

@@ -102,9 +102,12 @@ def ids_words(ids: Sequence[int]) -> str:
     return f"checkpoint{'' if len(ids) == 1 else 's'} {text}"
 
 
-def silence_words(silence: SilenceOut) -> str:
-    """Format the reason why there is no recommendation on a topic."""
-    return f"nothing on {silence.topic.value.replace('-', ' ')}: {silence.reason} ({silence.rule})"
+def silence_lines(silences: Sequence[SilenceOut]) -> list[str]:
+    """Format the reasons why there is no recommendation, one line for all topics with the same reason."""
+    topics: dict[tuple[str, str], list[str]] = {}
+    for silence in silences:
+        topics.setdefault((silence.reason, silence.rule), []).append(silence.topic.value.replace("-", " "))
+    return [f"nothing on {say.listed(names)}: {reason} ({rule})" for (reason, rule), names in topics.items()]
 
 
 def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
@@ -150,8 +153,8 @@ def as_text(
         for label, text in facts(advice):
             lines += _labelled(label, text, width)
         lines.append("")
-    for silence in silences:
-        lines += _wrapped(f"advice: {silence_words(silence)}", "", width)
+    for line in silence_lines(silences):
+        lines += _wrapped(f"advice: {line}", "", width)
     for lint in lints:
         lines += _wrapped(f"{lint.level.value}: {lint_words(lint)}", "", width)
         lines += _wrapped(lint.detail, "  ", width)
@@ -175,8 +178,8 @@ def as_markdown(
         lines += [f"| {label[0].upper()}{label[1:]} | {escaped(text)} |" for label, text in facts(advice)[1:]]
         lines.append(f"| Rules | {escaped(', '.join(advice.rules))} |")
         lines.append("")
-    for silence in silences:
-        lines += [f"Advice: {escaped(silence_words(silence))}", ""]
+    for line in silence_lines(silences):
+        lines += [f"Advice: {escaped(line)}", ""]
     for lint in lints:
         words = f"{escaped(lint_words(lint))} {escaped(lint.detail)} Source: {lint.source}"
         lines += [f"{lint.level.value.capitalize()}: {words}", ""]

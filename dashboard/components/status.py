@@ -22,7 +22,7 @@ KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.STRAGGLER: "straggler",
     VerdictKind.SKEW: "key skew",
     VerdictKind.SYNC: "slow sync",
-    VerdictKind.STORE: "slow store",
+    VerdictKind.STORE: "checkpoint store",
     VerdictKind.LATE_INPUT: "late input",
     VerdictKind.FAILING_SUBTASK: "failing subtask",
     VerdictKind.CALLBACK: "long callback",

@@ -8,6 +8,7 @@ that are known to cause trouble by themselves are found by ``lints``; the rules 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.proposing import Proposal, expect, proposal, share_interval
@@ -58,6 +59,8 @@ def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
     least = max(TIMEOUT_FACTOR * longest, config.interval_ms or 0.0, TIMEOUT_MARGIN * (known.aligned_timeout_ms or 0))
     if expired:
         wanted = nice_ms(max(least, TIMEOUT_MIN_MS))
+        if not _hang_alone(known):
+            return _no_timeout("after most of those that expired, the next one failed too: find the cause first")
         if timeout_ms >= STUCK_FACTOR * longest and wanted <= timeout_ms / TIMEOUT_FACTOR:
             return _shorter(known, timeout_ms, wanted, longest, tuple(r.id for r in expired))
         which = f"{len(expired)} of the last {say.checkpoints(len(known.recorded))}"
@@ -67,6 +70,16 @@ def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
     times = timeout_ms / longest if longest > 0 else None
     room = "leaves room" if times is None else f"is {say.times(times)} the longest duration of {say.duration(longest)}"
     return _no_timeout(f"the timeout of {say.duration(timeout_ms)} {room}, and no checkpoint expired")
+
+
+def _hang_alone(known: Situation) -> bool:
+    """Return whether the checkpoint after an expired one completed, at least after half of them.
+
+    Only this shows that a new attempt would have completed.
+    """
+    pairs = list(pairwise(known.recorded))
+    completed = sum(not after.is_failed for before, after in pairs if before.is_expired)
+    return 2 * completed >= sum(r.is_expired for r in known.recorded)
 
 
 def _no_timeout(reason: str) -> NoAdvice:
@@ -190,11 +203,17 @@ def advise_tolerance(known: Situation) -> Recommendation | NoAdvice:
     failed = [h for h in ended if h.status is CheckpointStatus.FAILED and _is_counted(h)]
     if not failed:
         return _no_number(f"none of the last {say.checkpoints(len(ended))} failed in a way that counts")
+    if len(failed) > 1 and failed == ended[-len(failed) :]:
+        several = len(failed)
+        text = (
+            f"the newest {several} checkpoints failed one after the other, which is not by chance: find the cause first"
+        )
+        return _no_number(text)
     share = share_interval(len(failed), len(ended))
     if share.value >= PASSING_MAX_RATIO:
         text = f"{len(failed)} of {say.checkpoints(len(ended))} failed, which is not by chance: find the cause first"
         return _no_number(text)
-    period = max(float(config.interval_ms or 0), median(r.duration_ms for r in known.recorded) or 0.0, 1.0)
+    period = max(known.every_ms or 0.0, median(r.duration_ms for r in known.recorded) or 0.0, 1.0)
     attempts = _DAY_MS / period
     now = failovers_per_day(attempts, share.value, tolerated)
     if now <= FAILOVERS_PER_DAY_MAX:
@@ -253,8 +272,8 @@ def _tolerate(
         direction="raise",
         headline=f"Tolerate {wanted} failed checkpoints instead of {now}",
         reason=(
-            f"{len(ids)} of the last {say.checkpoints(len(_ended(known)))} failed, with others in between that"
-            f" completed. {_in_a_row(now + 1)} the job, which replays its input."
+            f"{say.of_the_last(len(ids), len(_ended(known)))} failed, and later ones completed."
+            f" {_in_a_row(now + 1)} the job, which replays its input."
         ),
         current=Setting(tolerable_failed_count=now),
         proposed=Setting(tolerable_failed_count=wanted),

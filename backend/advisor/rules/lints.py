@@ -288,6 +288,7 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             f"Raise the timeout to at least {interval}. Checkpoints that complete in time stay as they are.",
             f"{_CONFIG_DOCS}#execution-checkpointing-timeout",
         )
+    yield from _min_pause(known, config)
     if known.aligned_timeout_ms is not None and (config.max_concurrent or 1) > 1:
         yield Lint(
             "unaligned-concurrent",
@@ -300,6 +301,30 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
     yield from _concurrent(known, config)
     yield from _after_tasks_finish(known)
     yield from _retained(known)
+
+
+def _min_pause(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
+    """Yield a lint if the minimum pause decides when a checkpoint begins, and not the interval.
+
+    Flink's coordinator waits for the pause after the end of a checkpoint, and takes it as the interval if it is longer.
+    """
+    if not config.min_pause_ms or config.interval_ms is None or config.min_pause_ms <= config.interval_ms:
+        return
+    pause, interval = say.duration(config.min_pause_ms), say.duration(config.interval_ms)
+    often = ""
+    if known.every_ms and known.duration_ms is not None:
+        often = (
+            f" With checkpoints of {say.duration(known.duration_ms)}, one begins every {say.duration(known.every_ms)}."
+        )
+    yield Lint(
+        "min-pause-decides",
+        LintLevel.WARNING,
+        f"The minimum pause of {pause} is longer than the interval of {interval}, so the pause decides",
+        f"A checkpoint begins {pause} after the one before has ended.{often} After a failure, the job replays as much"
+        " input.",
+        f"If a checkpoint is wanted every {interval}, lower the minimum pause below the interval.",
+        f"{_CONFIG_DOCS}#execution-checkpointing-min-pause",
+    )
 
 
 def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:

@@ -60,7 +60,6 @@ def _state_bytes(written: float | None, persisted: float | None) -> float | None
 
 def _incremental(known: Situation, full: float, written: float, writing: float) -> Recommendation | NoAdvice:
     config = known.evidence.config
-    interval_ms = config.interval_ms if config is not None else None
     backend = ((config.state_backend if config is not None else None) or "").lower()
     keys = known.engine.settings
     if keys.incremental is None:
@@ -73,9 +72,10 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
         )
         return _silence(text, "R-ST-2")
     taken = max((sum(known.intake_bytes_per_ms.get(v, ())) for v in known.intake_bytes_per_ms), default=0.0)
-    if not taken or not interval_ms:
+    every_ms = known.every_ms
+    if not taken or not every_ms:
         return _silence("how much the state can change in an interval is not known: no input rate was read")
-    changed = taken * max(interval_ms, known.duration_ms or 0.0)
+    changed = taken * every_ms
     if changed > CHANGED_MAX_RATIO * full:
         text = f"up to {say.size(changed)} arrive in an interval, so much of the {say.size(full)} of state may change"
         return _silence(text)

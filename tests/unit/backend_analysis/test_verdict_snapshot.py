@@ -8,6 +8,7 @@ import pytest
 
 from backend.analysis.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import LateBarrier
+from backend.domain.failure import FailureReason
 from backend.domain.topology import Placement
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
@@ -134,6 +135,22 @@ def test_failures_without_a_common_subtask_name_none():
     run = [*HEALTHY_RUN[:2], declined(3, {0}), declined(6, {1})]
 
     assert diagnose(job(run, CALM)).verdict.kind is VerdictKind.UNDECIDED
+
+
+def test_async_parts_that_fail_at_once_at_changing_subtasks_are_of_the_store():
+    run = [*HEALTHY_RUN[:2], declined(3, {0}), declined(4, {1, 2}), declined(6, {3})]
+
+    found = diagnose(job(run, CALM)).verdict
+
+    assert (found.kind, found.phase, found.vertex, found.subtasks) == (VerdictKind.STORE, Phase.ASYNC, "last", ())
+    assert "end with an error after at most 50 ms: the checkpoint store refuses what they write" in found.sentence
+    assert "log of a task manager" in found.would_decide[0]
+
+
+def test_declines_for_another_reason_are_not_of_the_store():
+    run = [*HEALTHY_RUN[:2], *(declined(n, {n % 4}, reason=FailureReason.DECLINED) for n in (3, 4, 6))]
+
+    assert diagnose(job(run, CALM)).verdict.kind is not VerdictKind.STORE
 
 
 def test_a_subtask_pending_in_every_expiry_is_late_and_not_failing():

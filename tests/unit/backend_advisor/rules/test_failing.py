@@ -57,6 +57,16 @@ def test_r_to_1_never_raises_the_timeout_of_checkpoints_that_expire():
     assert "find the cause before" in few.reason
 
 
+def test_a_timeout_is_not_lowered_if_the_checkpoints_after_the_expired_ones_did_not_complete():
+    """A new attempt would not have completed, so a shorter timeout only makes more of them fail."""
+    lasting = on(Topic.TIMEOUT, advised(run(failures=(9, 10)), IDLE))
+    passing = on(Topic.TIMEOUT, advised(run(failures=(4, 9)), IDLE))
+
+    assert isinstance(lasting, NoAdvice)
+    assert "the next one failed too" in lasting.reason
+    assert passing.kind == "timeout/lower"
+
+
 def test_a_lowered_timeout_stays_above_the_interval():
     config = replace(EXACTLY_ONCE, interval_ms=60_000)
     found = on(Topic.TIMEOUT, advised(run(failures=(4,)), IDLE, config=config))
@@ -72,6 +82,15 @@ def test_more_tolerated_failures_restart_the_job_less_often():
     assert rates == sorted(rates, reverse=True)
     # Without tolerance, every failed checkpoint restarts the job.
     assert rates[0] == pytest.approx(1_000 * 0.1)
+
+
+def test_failures_one_after_the_other_up_to_now_are_not_by_chance():
+    config = replace(TOLERANT, tolerable_failed_count=0, timeout_ms=10_000)
+    lasting = run(failures=(9, 10), reason=FailureReason.DECLINED, after_ms=20)
+    found = on(Topic.TOLERANCE, advised(lasting, IDLE, config=config))
+
+    assert isinstance(found, NoAdvice)
+    assert "the newest 2 checkpoints failed one after the other" in found.reason
 
 
 def test_r_tol_1_proposes_the_smallest_number_within_the_budget():

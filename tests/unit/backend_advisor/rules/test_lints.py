@@ -132,6 +132,16 @@ def test_a_timeout_below_the_interval_is_reported():
     assert "timeout-below-interval" not in _codes(_calm(config=replace(short, timeout_ms=60_000)))
 
 
+def test_a_minimum_pause_above_the_interval_is_reported_because_it_decides():
+    paused = replace(EXACTLY_ONCE, interval_ms=5_000, min_pause_ms=30_000)
+    found = _one(_calm(config=paused), "min-pause-decides")
+
+    assert "The minimum pause of 30" in found.headline
+    assert "one begins every 30" in found.detail
+    assert "min-pause-decides" not in _codes(_calm(config=replace(paused, min_pause_ms=5_000)))
+    assert "min-pause-decides" not in _codes(_calm(config=replace(paused, min_pause_ms=None)))
+
+
 def test_unaligned_checkpoints_with_several_at_a_time_are_reported():
     two = replace(UNALIGNED, max_concurrent=2)
 

@@ -53,6 +53,13 @@ def test_r_st_1_proposes_incremental_checkpoints_on_rocksdb():
     assert found.preconditions[0].is_met
 
 
+def test_r_st_1_counts_the_input_until_the_next_checkpoint_which_a_minimum_pause_delays():
+    """1 MB/s arrive, in 3 s of a checkpoint and 57 s of pause."""
+    found = state_of(advised(writing(3_000), QUIET, config=replace(ROCKS, min_pause_ms=57_000)))
+
+    assert expected(found, Metric.WRITTEN).predicted.value == pytest.approx(60 * MB, rel=0.01)
+
+
 def test_r_st_1_moves_a_job_from_the_heap_to_rocksdb_and_says_how():
     found = state_of(advised(writing(3_000), QUIET, config=HEAP, version="1.18.1"))
 

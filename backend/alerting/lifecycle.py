@@ -124,6 +124,8 @@ class Event:
 
 
 CHECKPOINTS_KEPT = 20
+ACTION: Final = "action"
+"""The annotation that says what to do first. It is added when an open alert is shown or sent, and not stored."""
 OVER: Final = "over"
 """The annotation that says why the summary of an open alert is not true any more."""
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-from backend.alerting.lifecycle import Alert, LinkedCheckpoint, summary_of
+from backend.alerting.lifecycle import ACTION, Alert, LinkedCheckpoint, summary_of
+from backend.domain.advice import with_action
 
 Json = Mapping[str, object]
 _NEVER = "0001-01-01T00:00:00Z"
@@ -62,13 +63,17 @@ def permalink(alert: Alert, links: Links) -> str:
 
 
 def texts_of(alert: Alert, links: Links) -> dict[str, str]:
-    """Return the texts of the alert, with the permalink, the link to the runbook, and the incident's id and address."""
+    """Return the texts of the alert, with the permalink, the link to the runbook, and the incident's id and address.
+
+    The description is one sentence of each kind: what is wrong, where and why, what a failure would replay, and what to
+    do first.
+    """
     where = permalink(alert, links)
     texts = dict(alert.reading.annotations)
     if "summary" in texts:
         texts["summary"] = summary_of(alert)
     if "description" in texts:
-        texts["description"] = f"{texts['description']} {where}"
+        texts["description"] = f"{with_action(texts['description'], texts.get(ACTION))} {where}"
     texts |= {"link": where, "runbook_url": links.runbook(alert.identity.rule)}
     if alert.incident_id is not None:
         texts |= {"incident_id": alert.incident_id, "incident_url": links.incident(alert.incident_id)}

@@ -13,6 +13,7 @@ import typer
 from backend.alerting.delivery import ReceiverKind
 from backend.cli.options import OutputFormat, help_without_command, pairs, say, seconds
 from backend.cli.targets import Api, Client, Format
+from backend.domain.advice import with_action
 from backend.domain.errors import UnknownEntityError
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def _alerts(
     for alert in found:
         if alert.severity != "none":
             say(_line(alert))
+            if alert.ended_at is None:
+                say(f"    {with_action(alert.description, alert.action)}")
 
 
 @app.command(epilog='Example: barrierscope alerts silence job=orders --for 2h --reason "planned migration"')

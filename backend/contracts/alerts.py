@@ -64,6 +64,9 @@ class AlertOut(Dated):
     phase: str | None = None
     replay_debt: str | None = None
     """The input that a failure would have read again when the alert was last evaluated, in words; null if not known."""
+    action: str | None = None
+    """What to do first: the headline of the job's first open recommendation. Null if there is none, or if the alert is
+    over."""
     job_id: str | None
     target_id: str | None
     began_at: datetime

@@ -116,6 +116,11 @@ THE_SERVICE: Final = "the service"
 """The author of a step that no person took."""
 
 
+def with_action(description: str, action: str | None) -> str:
+    """Return what is wrong, with what to do first: the one wording of messages, the command line and the API."""
+    return description if action is None else f"{description} Do first: {action.rstrip('.')}."
+
+
 def author_words(author: str | None) -> str:
     """Return who took a step. None is a person who gave no name."""
     return "a person" if author is None else author

@@ -160,6 +160,8 @@ def _words(alert: AlertDetailOut, where: tzinfo) -> Component:
         cards.fact("Ended", text.instant(alert.ended_at, where), basis=None, hint="still open"),
     ]
     lines: list[Component | None] = [html.P(alert.description.rpartition(" http")[0] or alert.description)]
+    if alert.action is not None and alert.job_id is not None:
+        lines.append(html.P([html.B("Do first: "), dcc.Link(alert.action, href=routes.advice(alert.job_id))]))
     if alert.is_unknown:
         lines.append(
             html.P(f"The newest reading neither confirms nor ends the alert: {alert.reason}.", className="hint")

@@ -11,9 +11,11 @@ from sqlalchemy import text
 from backend.alerting.delivery import ReceiverKind
 from backend.alerting.labels import Matcher
 from backend.alerting.lifecycle import AlertState
+from backend.domain.advice import AdviceState, Topic
 from backend.domain.errors import LeadershipLostError, StoreUnavailableError
 from backend.domain.target import TargetState
 from backend.services.alerts.deliveries import DeliveryOptions
+from backend.store.advice.cards import CardRecord, add_card
 from backend.store.alerts.lease import Term, evaluator_record, release_term, take_term
 from backend.store.alerts.silences import Silence, add_silence, end_silence
 from backend.store.postgres.connections import writing
@@ -57,6 +59,37 @@ async def _only_expiry(engine):
 
 async def _episodes(engine):
     return await rows(engine, "SELECT id, state FROM alerts WHERE rule = 'CheckpointExpired' ORDER BY began_at")
+
+
+async def test_a_page_says_what_to_do_first_and_its_resolution_does_not(engine, clock, watching, webhook):
+    await watching("completed")
+    ((job_id,),) = await rows(engine, "SELECT id FROM jobs")
+    card = CardRecord(
+        id="c", job_id=job_id, run_id="r", topic=Topic.MODE, kind="k", state=AdviceState.NEW, state_reason="given",
+        created_at=clock.at, changed_at=clock.at, last_given_at=clock.at, applied_at=None,
+        document={"headline": "Enable unaligned checkpoints."}, measured=None,
+    )  # fmt: skip
+    async with writing(engine) as connection:
+        await add_card(connection, card)
+    for kind in ReceiverKind:
+        await receiver_at(engine, clock, webhook.url, kind=kind, name=kind.value)
+    alerting = Alerting(engine, clock)
+    for outcomes in (["completed", "expired", "expired"], ["completed", "expired", "expired", *["completed"] * 3]):
+        await watching(*outcomes)
+        for _ in range(3):
+            await alerting.round(seconds=2)
+
+    sent = [
+        a for taken in webhook.taken for a in (taken.body if isinstance(taken.body, list) else taken.body["alerts"])
+    ]
+    sent = [a["annotations"] for a in sent if a["labels"]["alertname"] == "CheckpointExpired"]
+    told = [s for s in sent if "action" in s]
+    assert len(told) >= 2
+    assert len(sent) > len(told), "the resolutions"
+    for texts in told:
+        assert texts["action"] == "Enable unaligned checkpoints."
+        assert f" Do first: Enable unaligned checkpoints. {texts['link']}" in texts["description"]
+    assert not any("Do first" in s["description"] for s in sent if "action" not in s)
 
 
 async def test_an_expired_checkpoint_pages_once_and_its_resolution_pages_once(engine, clock, watching, webhook):

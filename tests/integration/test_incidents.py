@@ -290,7 +290,10 @@ async def test_an_incident_says_what_to_do_first(client, engine, clock, polled):
             )  # fmt: skip
             await add_card(connection, card)
 
-    assert (await _ask(client, "GET", f"/incidents/{opened['id']}"))["action"] == "Enable unaligned checkpoints"
+    found = await _ask(client, "GET", f"/incidents/{opened['id']}")
+    listed = (await _ask(client, "GET", f"/alerts?rule=CheckpointExpired&job={opened['job_id']}"))["items"]
+    one = await _ask(client, "GET", f"/alerts/{listed[0]['id']}")
+    assert [a["action"] for a in (found, *found["alerts"], *listed, one)] == 4 * ["Enable unaligned checkpoints"]
 
 
 async def test_what_a_change_did_is_listed_even_if_it_ended_the_incident(client, engine, clock, polled):

@@ -27,6 +27,7 @@ from backend.alerting.lifecycle import Alert, AlertState
 from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook, valid_until
 from backend.domain.clock import Clock
 from backend.notify.sender import Address, Sender, Sent
+from backend.services.alerts.actions import with_actions
 from backend.store.alerts import deliveries
 from backend.store.alerts.deliveries import Attempt, Claim
 from backend.store.alerts.episodes import get_alerts, open_alerts
@@ -121,7 +122,7 @@ class AlertDelivery:
                 retry_after=timedelta(seconds=self._options.claim_s),
                 limit=_BATCH,
             )
-            alerts = await get_alerts(connection, [c.alert_id for c in claimed])
+            alerts = await with_actions(connection, await get_alerts(connection, [c.alert_id for c in claimed]))
             receivers = {r.id: r for r in await list_receivers(connection)}
         self._failpoint("claimed")
         taken: list[int] = []
@@ -209,7 +210,8 @@ class AlertDelivery:
         async with reading(self._engine) as connection:
             await fence(connection, term)
             accepted = await deliveries.accepted_by_alertmanagers(connection)
-            alerts = await get_alerts(connection, [alert_id for _, alert_id, _, _ in accepted])
+            found = await get_alerts(connection, [alert_id for _, alert_id, _, _ in accepted])
+            alerts = await with_actions(connection, found)
             receivers = {r.id: r for r in await list_receivers(connection)}
         self._accepted, self._has_delivered = _Accepted(now, _by_receiver(accepted, alerts, receivers)), False
         count = 0

@@ -10,12 +10,13 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.alerting.delivery import DeliveryState
-from backend.alerting.lifecycle import Alert, AlertState, ReadingKind, summary_of
+from backend.alerting.lifecycle import ACTION, Alert, AlertState, ReadingKind, summary_of
 from backend.alerting.payloads import Links, permalink
 from backend.alerting.rules import rule_of
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.clock import Clock
+from backend.services.alerts.actions import with_actions
 from backend.services.alerts.freshness import AlertFreshness
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import API_ROOT, checkpoint_link
@@ -64,6 +65,7 @@ class AlertService:
             silences = await silences_at(connection, now)
             items, following = page_of(found, limit, lambda a: (a.began_at, a.id))
             dates = await AlertFreshness.read(connection, (a.identity.job_id for a in items), now)
+            items = list((await with_actions(connection, {a.id: a for a in items})).values())
         shown = [
             wire.AlertOut.of(*alert_values(a), **alert_fields(a, silences, dates, self._links, now)) for a in items
         ]
@@ -77,7 +79,7 @@ class AlertService:
         """
         now = self._clock.now()
         async with reading(self._engine) as connection:
-            alert = await get_alert(connection, alert_id)
+            alert = (await with_actions(connection, {alert_id: await get_alert(connection, alert_id)}))[alert_id]
             dates = await AlertFreshness.read(connection, [alert.identity.job_id], now)
             silences = await silences_at(connection, now)
             events = (await events_of(connection, [alert_id])).get(alert_id, [])
@@ -111,7 +113,7 @@ def alert_fields(
         "summary": summary_of(alert),
         "description": texts.get("description", alert.reading.reason),
         "is_unknown": alert.reading.kind is ReadingKind.UNKNOWN and alert.state.is_open,
-        **{name: texts.get(name) for name in ("vertex", "subtasks", "hosts", "phase", "replay_debt")},
+        **{name: texts.get(name) for name in ("vertex", "subtasks", "hosts", "phase", "replay_debt", ACTION)},
         "silenced_by": [s.id for s in silences if alert.state.is_open and s.hides(alert.identity.labels, now)],
         "checkpoints": [
             wire.LinkedCheckpointOut.of(c, link=checkpoint_link(job_id, c.run_id, c.checkpoint_id))

@@ -13,9 +13,10 @@ from backend.alerting.payloads import Links
 from backend.contracts import api
 from backend.contracts import incidents as wire
 from backend.contracts.freshness import FreshnessOut
-from backend.domain.advice import OUTCOME_WORDS, THE_SERVICE, AdviceState, AdviceStep, Topic, author_words
+from backend.domain.advice import OUTCOME_WORDS, THE_SERVICE, AdviceState, AdviceStep, author_words
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, UnknownEntityError
+from backend.services.alerts.actions import actions_of, with_actions
 from backend.services.alerts.episodes import ATTEMPTS_MAX, alert_fields, alert_values, delivery_fields
 from backend.services.alerts.freshness import AlertFreshness
 from backend.services.paging import decode_cursor, page_of
@@ -90,7 +91,8 @@ class IncidentService:
         async with reading(self._engine) as connection:
             record = await stored.get_incident(connection, incident_id)
             (shown,) = await self._shown(connection, [record], now)
-            alerts = await alerts_of_incidents(connection, [incident_id], limit=_ALERTS_MAX)
+            found = await alerts_of_incidents(connection, [incident_id], limit=_ALERTS_MAX)
+            alerts = list((await with_actions(connection, {a.id: a for a in found})).values())
             dates = await AlertFreshness.read(connection, (a.identity.job_id for a in alerts), now)
             lead = await _lead(connection, record, alerts)
             silences = await silences_at(connection, now)
@@ -99,13 +101,13 @@ class IncidentService:
             attempts = await attempts_of(connection, [d.id for d in sent], limit=ATTEMPTS_MAX)
             notes = await stored.notes_of(connection, incident_id, limit=_NOTES_MAX)
             changes = await _changes(connection, record, now)
-            action = await _action(connection, record)
+            actions = await actions_of(connection, [record.job_id]) if record.ended_at is None else {}
         rules: dict[str, str] = {a.id: a.identity.rule for a in alerts}
         texts: Mapping[str, str] = {} if lead is None else lead.reading.annotations
         return wire.IncidentDetailOut.of(
             shown,
             description=texts.get("description", shown.headline),
-            action=action,
+            action=actions.get(record.job_id or ""),
             alerts=[
                 wire.IncidentAlertOut.of(
                     *alert_values(a),
@@ -271,17 +273,6 @@ async def _lead(connection: AsyncConnection, record: IncidentRecord, alerts: Seq
     if found is None and record.lead_alert_id is not None:
         found = (await get_alerts(connection, [record.lead_alert_id])).get(record.lead_alert_id)
     return found
-
-
-async def _action(connection: AsyncConnection, record: IncidentRecord) -> str | None:
-    """Return the headline of the job's open recommendation that comes first on its page; None if it has none."""
-    if record.job_id is None or record.ended_at is not None:
-        return None
-    ranks = {topic: rank for rank, topic in enumerate(Topic)}
-    opened = [c for c in await list_cards(connection, record.job_id, limit=_CARDS_MAX) if c.state.is_open]
-    first = min(opened, key=lambda c: ranks[c.topic], default=None)
-    headline = None if first is None else first.document.get("headline")
-    return None if headline is None else str(headline)
 
 
 async def _changes(connection: AsyncConnection, record: IncidentRecord, now: datetime) -> list[wire.IncidentChangeOut]:

@@ -108,6 +108,15 @@ async def events_of(connection: AsyncConnection, card_ids: Sequence[str]) -> Map
     return {card_id: tuple(rows) for card_id, rows in found.items()}
 
 
+async def open_headlines(connection: AsyncConnection, job_ids: Sequence[str]) -> list[tuple[str, Topic, str]]:
+    """Return the job, the topic and the headline of each open recommendation for these jobs."""
+    query = select(_CARD.job_id, _CARD.topic, _CARD.document["headline"].astext.label("headline")).where(
+        among(_CARD.job_id, job_ids), _CARD.state.in_(_OPEN)
+    )
+    rows = await connection.execute(query)
+    return [(row.job_id, Topic(row.topic), row.headline) for row in rows if row.headline is not None]
+
+
 _OPEN_COUNTS = select(_CARD.job_id, func.count().label("total")).where(_CARD.state.in_(_OPEN)).group_by(_CARD.job_id)
 
 

@@ -10,7 +10,8 @@ too few values for an interval, the windows cannot be compared. The intervals as
 Consecutive checkpoints are not fully independent, so a difference whose interval barely excludes zero proves little.
 
 An expired checkpoint counts with the time until it expired, a lower bound of the time that it needed. A quantile at or
-above such a value is a lower bound too.
+above such a value is a lower bound too, and an interval that reaches such a value has no upper end. So the difference
+of two quantiles is a lower bound, an upper bound or not known if one or both are lower bounds.
 
 Source: Conover (1999), Practical Nonparametric Statistics, 3.2.
 Invariant: the result does not depend on the order of the values.
@@ -56,13 +57,15 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A quantile with its interval. An end is None if the values are too few for it."""
+    """A quantile with its interval. An end is None if the values are too few for it, or if it is not known."""
 
     value: float
     low: float | None
     high: float | None
     is_at_least: bool = False
     """Whether the value is only a lower bound, because it includes checkpoints that expired."""
+    is_open: bool = False
+    """Whether the interval has no upper end, because it includes checkpoints that expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +80,29 @@ class Distribution:
     p99: Estimate
     points: tuple[float, ...]
     shares: tuple[float, ...]
+    expired_from: float | None = None
+    """The least duration of an expired checkpoint: from there on, values are lower bounds. None if none expired."""
+
+
+class Bound(StrEnum):
+    """What a difference is if one of the two quantiles is a lower bound."""
+
+    AT_LEAST = "at-least"
+    AT_MOST = "at-most"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The difference of a quantile: that of the second window minus that of the first, with its interval of 95 %."""
+    """The difference of a quantile: that of the second window minus that of the first, with its interval of 95 %.
+
+    The difference is None if both quantiles are lower bounds. ``bound`` is None if it is known exactly.
+    """
 
     difference: float | None
     low: float | None
     high: float | None
     direction: Direction
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,7 @@ def _distribution(ordered: NDArray[np.float64], least: float) -> Distribution | 
         p99=_estimate(ordered, 0.99, least),
         points=tuple(points.tolist()),
         shares=tuple(shares.tolist()),
+        expired_from=None if np.isinf(least) else float(least),
     )
 
 
@@ -148,7 +165,13 @@ def change(before: Estimate | None, after: Estimate | None) -> Change:
         return Change(None, None, None, Direction.TOO_FEW)
     low = None if after.low is None or before.high is None else after.low - before.high
     high = None if after.high is None or before.low is None else after.high - before.low
-    return Change(after.value - before.value, low, high, _direction(low, high))
+    direction = _direction(low, high)
+    if direction is Direction.TOO_FEW and (before.is_open or after.is_open):
+        direction = Direction.UNCLEAR
+    if before.is_at_least and after.is_at_least:
+        return Change(None, low, high, direction)
+    bound = Bound.AT_LEAST if after.is_at_least else Bound.AT_MOST if before.is_at_least else None
+    return Change(after.value - before.value, low, high, direction, bound)
 
 
 def failure_change(before: Tally, after: Tally, *, count_min: int = MEDIAN_MIN_COUNT) -> Direction:
@@ -212,10 +235,17 @@ def _median(one: Distribution) -> str:
 
 
 def _interval(found: Change) -> str:
-    difference = signed(found.difference or 0.0)
-    if found.low is None or found.high is None:
-        return difference
-    return f"{difference}, 95 % interval {signed(found.low)} to {signed(found.high)}"
+    if found.difference is None:
+        return "both are lower bounds, so the difference is not known"
+    difference = f"{_BOUND_WORDS[found.bound]}{signed(found.difference)}"
+    match found.low, found.high:
+        case None, None:
+            return difference
+        case float() as low, None:
+            return f"{difference}, 95 % interval from {signed(low)}"
+        case None, float() as high:
+            return f"{difference}, 95 % interval up to {signed(high)}"
+    return f"{difference}, 95 % interval {signed(found.low or 0.0)} to {signed(found.high or 0.0)}"
 
 
 def _phase_words(found: Change, phases: Sequence[tuple[Measure, Change]]) -> str:
@@ -231,6 +261,7 @@ def _phase_words(found: Change, phases: Sequence[tuple[Measure, Change]]) -> str
     return f", mostly {_PHASES[measure]} ({signed(most)})"
 
 
+_BOUND_WORDS: Final = {Bound.AT_LEAST: "at least ", Bound.AT_MOST: "at most ", None: ""}
 _PHASES: Final = {
     Measure.START_DELAY: "start delay",
     Measure.ALIGNMENT: "alignment",
@@ -256,10 +287,12 @@ def _estimate(ordered: NDArray[np.float64], q: float, least: float) -> Estimate:
     high = int(np.searchsorted(below, 1 - _TAIL, side="left")) + 1
     value = quantile(ordered.tolist(), q)
     assert value is not None
+    is_open = high <= count and bool(ordered[high - 1] >= least)
     return Estimate(
         value=value,
         low=float(ordered[low - 1]) if low >= 1 else None,
-        high=float(ordered[high - 1]) if high <= count else None,
+        high=float(ordered[high - 1]) if high <= count and not is_open else None,
+        is_open=is_open,
         # A value between that of a completed and that of an expired checkpoint is a lower bound too.
         is_at_least=bool(ordered[ceil(round(q * (count - 1), 9))] >= least),
     )

@@ -60,7 +60,10 @@ class WindowOut(Model):
 
 
 class EstimateOut(Model):
-    """A quantile and its interval of 97.5 %. An end is null if there are too few checkpoints for it."""
+    """A quantile and its interval of 97.5 %. An end is null if there are too few checkpoints for it.
+
+    The upper end is null too if it is not known, because it includes checkpoints that expired.
+    """
 
     value: float
     low: float | None
@@ -80,15 +83,20 @@ class DistributionOut(Model):
     p99: EstimateOut
     points: list[float]
     shares: list[float]
+    expired_from: float | None = None
+    """The least duration of an expired checkpoint: from there on, values are lower bounds. Null if none expired."""
 
 
 class ChangeOut(Model):
-    """The difference of a quantile, with its interval of 95 %."""
+    """The difference of a quantile, with its interval of 95 %. An end is null if it is not known."""
 
     difference: float | None
+    """Null if a side has no value, or if both quantiles are lower bounds, because checkpoints expired."""
     low: float | None
     high: float | None
     direction: DirectionOut
+    bound: Literal["at-least", "at-most"] | None = None
+    """Set if one of the quantiles is a lower bound, so that the difference is a lower or an upper bound."""
 
 
 class WindowMeasureOut(Model):

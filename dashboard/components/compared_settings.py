@@ -64,18 +64,18 @@ def _headline(
     jobs: tuple[ComparedJobOut, ComparedJobOut],
 ) -> Component:
     missing = [name for name, job in zip(names, jobs, strict=True) if not job.are_settings_known]
-    known = text.counted(len(differing), "setting") + (" differs." if len(differing) == 1 else " differ.")
+    known = text.counted(len(differing), "setting") + (" differs" if len(differing) == 1 else " differ")
+    found: list[Component] = []
     if missing:
-        words = f"The checkpoint settings of {' and '.join(missing)} are not known."
-        words += f" Of the rest, {known}" if differing else ""
-        badge = status.badge("not known", "question", Tone.QUIET)
-    elif differing:
-        words, badge = known, status.badge("different", "warning", Tone.WARN)
-    elif same:
-        words, badge = "Same settings.", status.badge("same", "check", Tone.GOOD)
-    else:
-        words, badge = "No setting is known on both sides.", status.badge("not known", "question", Tone.QUIET)
-    return html.P([badge, " ", words], className="settings-headline")
+        words = f"settings of {' and '.join(missing)} not known"
+        found.append(status.badge(words, "question", Tone.QUIET))
+    if differing:
+        found.append(status.badge(known, "warning", Tone.WARN))
+    elif same and not missing:
+        found.append(status.badge("same settings", "check", Tone.GOOD))
+    elif not missing:
+        found.append(status.badge("no setting is known on both sides", "question", Tone.QUIET))
+    return html.P(found, className="settings-headline")
 
 
 def _only(names: Pair, jobs: tuple[ComparedJobOut, ComparedJobOut]) -> list[Component]:

@@ -19,7 +19,6 @@ from dashboard.components.attributes import attrs
 SHOWN_MAX = 20
 """The list has at most this many jobs."""
 _BETWEEN = " · "
-_TYPING_MS = 300
 
 Option = dict[str, str]
 
@@ -29,6 +28,7 @@ def picker(id_: str, word: str) -> Component:
     return html.Label(
         [
             html.Span(word, className="hint"),
+            # ``debounce`` would hold back a choice, which the answer to a search would undo meanwhile.
             dmc.Select(
                 id=id_,
                 data=[],
@@ -36,7 +36,6 @@ def picker(id_: str, word: str) -> Component:
                 allowDeselect=False,
                 size="xs",
                 maxDropdownHeight=320,
-                debounce=_TYPING_MS,
                 placeholder="type a name or a target",
                 nothingFoundMessage="no such job",
                 className="job-picker",

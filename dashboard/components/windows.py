@@ -123,14 +123,15 @@ def changes(found: WindowsComparisonOut) -> Component | None:
         return None
     first, second = names(found)
     quantiles = ("Median", "95th percentile", "99th percentile")
-    heads = ["", *(word for q in quantiles for word in (f"{q}: {first}", second, "Change"))]
+    word = "Change" if is_one_job(found) else "Difference"
+    heads = ["", *(head for q in quantiles for head in (f"{q}: {first}", second, word))]
     head = html.Thead(
         html.Tr([cards.unseen_head("Measure") if not h else html.Th(h, className="right") for h in heads])
     )
     rows = [_change_row(m) for m in found.measures]
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
     hint = "largest value of the subtasks; intervals of 95 %; duration includes checkpoints that expired"
-    return cards.card("Change of each phase", html.Div(table, className="table-scroll"), hint=hint)
+    return cards.card(f"{word} of each phase", html.Div(table, className="table-scroll"), hint=hint)
 
 
 def _change_row(m: WindowMeasureOut) -> html.Tr:
@@ -153,7 +154,7 @@ def _estimate(one: EstimateOut | None, unit: str) -> html.Td:
 
 
 def _change(change: ChangeOut, unit: str) -> html.Td:
-    if change.difference is None:
+    if change.difference is None and change.direction is DirectionOut.TOO_FEW:
         return html.Td(text.MISSING, className="right missing")
     word, icon, tone = _DIRECTIONS[change.direction]
     ends = [
@@ -161,8 +162,11 @@ def _change(change: ChangeOut, unit: str) -> html.Td:
         for end in (change.low, change.high)
     ]
     interval = html.Span(f"{ends[0]} to {ends[1]}", className="hint")
-    parts: list[Component | str] = [html.B(text.signed(change.difference, lambda v: _words(v, unit))), " "]
-    if change.direction is not DirectionOut.TOO_FEW:
+    parts: list[Component | str] = []
+    if change.difference is not None:
+        bound = {"at-least": "≥ ", "at-most": "≤ ", None: ""}[change.bound]
+        parts += [html.B(f"{bound}{text.signed(change.difference, lambda v: _words(v, unit))}"), " "]
+    if change.low is not None or change.high is not None:
         parts += [interval, " "]
     return html.Td([*parts, status.badge(word, icon, tone)], className="right number windows-change")
 

@@ -1,11 +1,12 @@
 """Draws the distributions of one measure in two windows: for each value, the share of checkpoints up to it.
 
-A curve further to the right means larger values. The medians are marked where the curves cross one half.
+A curve further to the right means larger values. The medians are marked where the curves cross one half. A curve ends
+with an open arrow at the first expired checkpoint, because longer durations are lower bounds.
 """
 
 from __future__ import annotations
 
-from backend.contracts.comparing_windows import DistributionOut, WindowMeasureOut, WindowsComparisonOut
+from backend.contracts.comparing_windows import DistributionOut, EstimateOut, WindowMeasureOut, WindowsComparisonOut
 from backend.domain.rollup import Measure
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, ticks_ms
@@ -67,38 +68,55 @@ def _values_axis(one: WindowMeasureOut, theme: Theme) -> dict[str, object]:
 def _traces(name: str, one: DistributionOut | None, color: str, dash: str, *, unit: str) -> list[Trace]:
     if one is None:
         return []
-    median = one.median
-    word = _format(median.value, unit)
-    return [
+    median, whose = one.median, text.plain(name)
+    # From the first expired checkpoint on, only lower bounds are known, so the curve ends there with an open arrow.
+    known = [(v, s) for v, s in zip(one.points, one.shares, strict=True) if not _is_bound(v, one)]
+    share = known[-1][1] if known else 0.0
+    # The curve begins at zero and steps up at each value.
+    path = [(one.points[0] if known else 0.0, 0.0), *known]
+    path += [] if one.expired_from is None else [(one.expired_from, share)]
+    traces: list[Trace] = [
         {
             "type": "scatter",
             "mode": "lines",
-            "name": f"{text.plain(name)} ({text.count(one.count)})",
-            # The curve begins at zero and steps up at each value.
-            "x": [one.points[0], *one.points],
-            "y": [0.0, *one.shares],
+            "name": f"{whose} ({text.count(one.count)})",
+            "x": [v for v, _ in path],
+            "y": [s for _, s in path],
             "line": {"color": color, "width": 2, "dash": dash, "shape": "hv"},
-            "hovertext": [
-                "",
-                *(
-                    f"{text.plain(name)}: {text.percent(share)} took up to {_format(v, unit)}"
-                    for v, share in zip(one.points, one.shares, strict=True)
-                ),
-            ],
+            "hovertext": ["", *(f"{whose}: {text.percent(s)} took up to {_format(v, unit)}" for v, s in path[1:])],
             "hovertemplate": "%{hovertext}<extra></extra>",
-        },
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": f"median {text.plain(name)}",
-            "x": [median.value],
-            "y": [0.5],
-            "showlegend": False,
-            "marker": {"color": color, "size": 9, "symbol": "diamond"},
-            "hovertext": [f"median {text.plain(name)}: {'at least ' if median.is_at_least else ''}{word}"],
-            "hovertemplate": "%{hovertext}<extra></extra>",
-        },
+        }
     ]
+    if one.expired_from is not None:
+        words = (
+            f"{whose}: {text.percent(1 - share)} took longer than {_format(one.expired_from, unit)}, or expired there"
+        )
+        mark = {"color": color, "size": 12, "symbol": "triangle-right-open"}
+        traces.append(_mark(f"expired {whose}", one.expired_from, share, mark, words))
+    if not median.is_at_least:
+        mark = {"color": color, "size": 9, "symbol": "diamond"}
+        traces.append(
+            _mark(f"median {whose}", median.value, 0.5, mark, f"median {whose}: {_format(median.value, unit)}")
+        )
+    return traces
+
+
+def _is_bound(value: float, one: DistributionOut) -> bool:
+    return one.expired_from is not None and value >= one.expired_from
+
+
+def _mark(name: str, x: float, y: float, marker: dict[str, object], words: str) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [x],
+        "y": [y],
+        "showlegend": False,
+        "marker": marker,
+        "hovertext": [words],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
 
 
 def _format(value: float, unit: str) -> str:
@@ -107,11 +125,15 @@ def _format(value: float, unit: str) -> str:
 
 def _summary(found: WindowsComparisonOut, one: WindowMeasureOut) -> str:
     said = [
-        f"{name}: median {_format(d.median.value, one.unit)} of {d.count}, 95 % up to {_format(d.p95.value, one.unit)}"
+        f"{name}: median {_quantile(d.median, one.unit)} of {d.count}, 95th percentile {_quantile(d.p95, one.unit)}"
         for name, d in ((found.before.name, one.before), (found.after.name, one.after))
         if d is not None
     ]
     return f"Distribution of {WORDS[one.measure]}. {'; '.join(said)}."
+
+
+def _quantile(one: EstimateOut, unit: str) -> str:
+    return f"{'at least ' if one.is_at_least else ''}{_format(one.value, unit)}"
 
 
 def _table(found: WindowsComparisonOut) -> Table:

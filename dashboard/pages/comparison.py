@@ -202,8 +202,11 @@ async def refresh(
     if before and before["drawn"] == now:
         return {"message": None}
     contents = _contents(compared, (recent, beside), view, chosen)
-    if compared.b is not None:
-        contents["jobs"], contents["job"] = job_picker.chosen(compared.b.job)
+    own = compared.a.job if compared.b is None else compared.b.job
+    if compared.b is None and other is not None:
+        named = await client.job(other)
+        own = own.model_copy(update={"id": named.id, "name": named.name, "target_name": named.target_name})
+    contents["jobs"], contents["job"] = job_picker.chosen(own)
     return contents | {"digest": _shown(compared) | {"drawn": now}}
 
 
@@ -304,7 +307,9 @@ def choose(
     else:
         _, side, control = str(trigger).split("-")
         values = {"recent": (a_recent, b_recent), "id": (a_id, b_id)}.get(control, (None, None))
-        key = _key(shown[side] or shown["a"], control, values[side == "b"])
+        # Without a checkpoint of another job, its run is not known.
+        beside = shown["a"] if before["with"] is None else {"run": "", "previous": None, "next": None}
+        key = _key(shown[side] or beside, control, values[side == "b"])
         if key is None or (shown[side] is not None and key == shown[side]["key"]):
             # This is no choice of the viewer: the page has set the list to the checkpoint that it shows.
             raise PreventUpdate
@@ -330,7 +335,9 @@ def _key(one: dict[str, Any], control: str, value: str | None) -> str | None:
         return None if one[control] is None else f"{one['run']}:{one[control]}"
     words = (value or "").strip().removeprefix("#")
     # A number alone is a checkpoint of the run that this side shows.
-    return f"{one['run']}:{words}" if words.isdecimal() else words or None
+    if words.isdecimal():
+        return f"{one['run']}:{words}" if one["run"] else None
+    return words or None
 
 
 def _pair(one: dict[str, Any]) -> tuple[str, int]:

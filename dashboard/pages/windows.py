@@ -34,7 +34,7 @@ from dashboard.span import epoch_ms
 _WIDTHS = {600: "10 min", 1_800: "30 min", 3_600: "1 h", 10_800: "3 h", 43_200: "12 h", 86_400: "24 h", 604_800: "7 d"}
 _WIDTH_S = 3_600
 _ENDS = ("before-from", "before-to", "after-from", "after-to")
-_LABELS = ("Before: from", "to", "After: from", "to")
+_LABELS = ("First: from", "to", "Second: from", "to")
 _OTHER = "windows-other"
 _DAY_MS = 86_400_000
 _FORMAT = "%Y-%m-%d %H:%M:%S"

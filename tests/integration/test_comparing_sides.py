@@ -117,6 +117,17 @@ async def test_checkpoints_of_a_job_and_its_sibling_are_compared_by_the_names_of
     assert chosen.choice.startswith("#2 was chosen: the newest completed one before #3 on flink ")
 
 
+async def test_of_a_job_that_never_was_healthy_the_newest_checkpoint_is_compared(client, writer, target, sibling):
+    await writer.write(observation(target, job([completed(3)])))
+    await writer.write(observation(sibling, job([failed(7), failed(8)])))
+    a, b = await _row(client, target), await _row(client, sibling)
+
+    found = await _compared(client, CheckpointComparisonOut, a=a.id, b=b.id, a_checkpoint=f"{a.run_id}:3")
+
+    assert found.b.checkpoint.checkpoint_id == 8
+    assert found.choice == "#8 was chosen: the newest one that has ended. None before #3 on flink completed."
+
+
 async def test_a_job_is_compared_with_the_same_time_of_yesterday(client, writer, target):
     yesterday = [completed(n, triggered_at=BEGIN - timedelta(days=1) + timedelta(seconds=10 * n)) for n in range(1, 11)]
     begun = replace(job(yesterday), started_at=NOW - timedelta(days=2), config=replace(CONFIG, timeout_ms=5_000))

@@ -261,6 +261,8 @@ class FakeApi(MadeUpJobs):
         else:
             done = [c for c in other.checkpoints if c.status is CheckpointStatus.COMPLETED]
             done = [c for c in done if beside != job or c.checkpoint_id < a]
+            # Of another job that never was healthy, the API chooses the newest checkpoint.
+            done = done or [c for c in other.checkpoints if beside != job and c.status.is_terminal][:1]
             b = min(done, key=lambda c: c.end_to_end_duration_ms or 0).checkpoint_id if done else 0
             choice = f"#{b} was chosen: the quickest one before #{a}." if done else f"There is none before #{a}."
         vertex = asked.get("vertex")

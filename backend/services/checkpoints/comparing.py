@@ -214,7 +214,10 @@ def _load_window(header: CheckpointHeader, now: datetime) -> tuple[datetime, dat
 async def _healthy_before(
     connection: AsyncConnection, a: ComparedCheckpoint, job: JobRecord
 ) -> tuple[CheckpointRecord | None, str]:
-    """Return the last healthy checkpoint of ``job`` before ``a``, and why it was chosen or why there is none."""
+    """Return the last healthy checkpoint of ``job`` before ``a``, and why it was chosen or why there is none.
+
+    Of another job without one, it is the newest checkpoint that has ended.
+    """
     at, own = a.record.header.triggered_at, f"#{a.record.header.checkpoint_id}"
     is_own = job.id == a.job.id
     if not is_own:
@@ -230,7 +233,16 @@ async def _healthy_before(
     # A deeper search follows the runs of the job of ``a``.
     if is_own and limit is not None and not any(_is_shorter(r, limit) for r in newest):
         deeper = await last_completed_before(connection, a.record, faster_than_ms=int(limit))
-    return healthy_among(newest, own, limit_ms=limit, deeper=deeper)
+    found, why = healthy_among(newest, own, limit_ms=limit, deeper=deeper)
+    if found is None and not is_own:
+        # Two jobs can be compared even if the other one never was healthy.
+        any_newest = await list_checkpoints(connection, job.id, CheckpointFilter(), before=None, limit=_USUAL_COUNT)
+        found = next((r for r in any_newest if r.header.status.is_terminal), None)
+        if found is not None:
+            why = (
+                f"#{found.header.checkpoint_id} was chosen: the newest one that has ended. None before {own} completed."
+            )
+    return found, why
 
 
 def healthy_among(

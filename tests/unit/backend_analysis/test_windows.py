@@ -9,6 +9,7 @@ from statistics import median
 
 import pytest
 
+from backend.analysis.log_buckets import count
 from backend.analysis.windows import (
     MEDIAN_MIN_COUNT,
     POINTS_MAX,
@@ -16,6 +17,7 @@ from backend.analysis.windows import (
     Tally,
     change,
     distribution,
+    distribution_of,
     failure_change,
     headline,
 )
@@ -147,3 +149,52 @@ def test_the_time_of_a_distribution_grows_about_as_the_number_of_checkpoints():
 
     # The time must not grow with the square of the number of values. The ratio would then be 100.
     assert quickest_s(20_000) < 40 * quickest_s(2_000)
+
+
+def test_a_median_that_is_a_lower_bound_is_never_said_to_be_lower():
+    completed, expired = [5_600.0 + n for n in range(20)], [3_000.0 + n for n in range(20)]
+    before, after = distribution(completed), distribution([], expired)
+
+    found = change(before.median, after.median)
+
+    assert (found.direction, found.bound, found.high) == (Direction.UNCLEAR, "at-least", None)
+    back = change(after.median, before.median)
+    assert (back.direction, back.bound, back.low) == (Direction.UNCLEAR, "at-most", None)
+    assert headline((before, after), [], (Tally(20, 0), Tally(0, 20))).startswith(
+        "No clear change of the median duration: 5.6 s before, at least 3.0 s after (at least -2.6 s, 95 %"
+    )
+
+
+def test_of_two_lower_bounds_the_difference_is_not_known():
+    both = distribution([], [3_000.0 + n for n in range(20)]), distribution([], [9_000.0 + n for n in range(20)])
+
+    found = change(both[0].median, both[1].median)
+
+    assert (found.difference, found.low, found.high, found.direction) == (None, None, None, Direction.UNCLEAR)
+    said = headline(both, [], (Tally(0, 20), Tally(0, 20)))
+    assert "at least 3.0 s before, at least 9.0 s after (both are lower bounds, so the difference is not known)" in said
+
+
+def test_a_lower_bound_above_all_other_values_is_higher():
+    found = change(distribution([300.0 + n for n in range(20)]).median, distribution([], [3_000.0] * 20).median)
+
+    assert (found.direction, found.bound, found.high) == (Direction.HIGHER, "at-least", None)
+    assert found.low > 0
+
+
+def test_a_quantile_between_a_completed_and_an_expired_checkpoint_is_a_lower_bound():
+    found = distribution([400.0 + n for n in range(10)], [410.0])
+
+    assert found.p99.value < 410
+    assert found.p99.is_at_least
+    assert not found.median.is_at_least
+
+
+def test_buckets_of_rollups_give_the_distribution_within_one_percent():
+    values = [100 * n for n in range(1, 101)]
+    exact, found = distribution(values, [9_000.0]), distribution_of(count([*values, 9_000]), 9_000)
+
+    assert found.count == exact.count
+    assert found.median.value == pytest.approx(exact.median.value, rel=0.01)
+    assert (found.median.is_at_least, found.p95.is_at_least) == (False, True)
+    assert distribution_of({}, None) is None

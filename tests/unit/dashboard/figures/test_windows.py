@@ -44,3 +44,30 @@ def test_the_table_has_every_point_of_every_measure():
     points = sum(len(d.points) for m in found.measures for d in (m.before, m.after))
     assert len(table.rows) == points
     assert table.rows[0][:4] == ("end-to-end duration", "ms", "before", 10.0)
+
+
+def test_a_curve_ends_with_an_open_arrow_at_the_first_expired_checkpoint():
+    found = example("windows_comparison")
+    one = found.measures[0]
+    after = one.after.model_copy(update={"expired_from": one.after.points[-1]})
+    cut = found.model_copy(update={"measures": [one.model_copy(update={"after": after})]})
+    curve, arrow, _ = distributions(cut, Measure.DURATION, theme=LIGHT).figure["data"][2:]
+
+    assert curve["y"][-1] == curve["y"][-2] < 1, "no step at a lower bound"
+    assert (arrow["x"], arrow["y"]) == ([after.points[-1]], [curve["y"][-1]])
+    assert arrow["marker"]["symbol"] == "triangle-right-open"
+
+
+def test_a_window_in_which_all_expired_is_a_line_at_zero_up_to_the_timeout():
+    one = example("windows_comparison").measures[0]
+    after = one.after.model_copy(
+        update={
+            "expired_from": one.after.points[0],
+            "median": one.after.median.model_copy(update={"is_at_least": True}),
+        }
+    )
+    found = example("windows_comparison").model_copy(update={"measures": [one.model_copy(update={"after": after})]})
+    curve, arrow = distributions(found, Measure.DURATION, theme=LIGHT).figure["data"][2:]
+
+    assert (curve["x"], curve["y"]) == ([0.0, after.points[0]], [0.0, 0.0])
+    assert arrow["name"] == "expired after", "a median that is a lower bound has no mark"

@@ -156,3 +156,11 @@ async def test_checkpoints_of_two_jobs_have_letters_and_their_settings_come_firs
     assert answer["comparison-other"]["value"] == "jE"
     assert answer["comparison-b-recent"]["value"] == "rE:9"
     assert {o["value"].split(":")[0] for o in answer["comparison-b-recent"]["data"]} == {"rE"}
+
+
+def test_without_a_checkpoint_of_the_other_job_its_run_is_not_guessed():
+    shown = {"a": SHOWN["a"], "b": None}
+    for trigger, given in (("comparison-b-next", {"b_next": 1}), ("comparison-b-id", {"b_id": "7"})):
+        with pytest.raises(PreventUpdate):
+            chosen(trigger, before=OTHER, shown=shown, **given)
+    assert chosen("comparison-b-recent", before=OTHER, shown=shown, b_recent="s:7")["b"] == "s:7"

@@ -283,4 +283,5 @@ def source(found: CheckpointComparisonOut) -> Component:
     """Build the line at the bottom of the page."""
     runs = dict.fromkeys(c.checkpoint.run_id for c in (found.a, found.b) if c is not None)
     word = "run" if len(runs) == 1 else "runs"
-    return cards.source_line([f"Source: {found.capabilities.source}", f"{word} {', '.join(runs)}"])
+    sources = dict.fromkeys(c.job.capabilities.source for c in (found.a, found.b) if c is not None)
+    return cards.source_line([f"Source: {', '.join(sources)}", f"{word} {', '.join(runs)}"])

@@ -122,7 +122,7 @@ def changes(found: WindowsComparisonOut) -> Component | None:
     if not found.measures:
         return None
     first, second = names(found)
-    quantiles = ("Median", "95th percentile", "99th percentile")
+    quantiles = ("Median", "99th percentile")
     word = "Change" if is_one_job(found) else "Difference"
     heads = ["", *(head for q in quantiles for head in (f"{q}: {first}", second, word))]
     head = html.Thead(
@@ -136,7 +136,7 @@ def changes(found: WindowsComparisonOut) -> Component | None:
 
 def _change_row(m: WindowMeasureOut) -> html.Tr:
     cells: list[Component] = [html.Td(WORDS[m.measure])]
-    for name in ("median", "p95", "p99"):
+    for name in ("median", "p99"):
         change: ChangeOut = getattr(m, name)
         sides: list[EstimateOut | None] = [None if d is None else getattr(d, name) for d in (m.before, m.after)]
         cells += [_estimate(one, m.unit) for one in sides]
@@ -157,18 +157,22 @@ def _change(change: ChangeOut, unit: str) -> html.Td:
     if change.difference is None and change.direction is DirectionOut.TOO_FEW:
         return html.Td(text.MISSING, className="right missing")
     word, icon, tone = _DIRECTIONS[change.direction]
-    ends = [
-        text.MISSING if end is None else text.signed(end, lambda v: _words(v, unit))
-        for end in (change.low, change.high)
-    ]
-    interval = html.Span(f"{ends[0]} to {ends[1]}", className="hint")
     parts: list[Component | str] = []
     if change.difference is not None:
         bound = {"at-least": "≥ ", "at-most": "≤ ", None: ""}[change.bound]
         parts += [html.B(f"{bound}{text.signed(change.difference, lambda v: _words(v, unit))}"), " "]
     if change.low is not None or change.high is not None:
-        parts += [interval, " "]
+        parts += [html.Span(_interval(change, unit), className="hint"), " "]
     return html.Td([*parts, status.badge(word, icon, tone)], className="right number windows-change")
+
+
+def _interval(change: ChangeOut, unit: str) -> str:
+    low, high = (
+        None if end is None else text.signed(end, lambda v: _words(v, unit)) for end in (change.low, change.high)
+    )
+    if low is None or high is None:
+        return f"up to {high}" if low is None else f"from {low}"
+    return f"{low} to {high}"
 
 
 def _words(value: float, unit: str) -> str:

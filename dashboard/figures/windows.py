@@ -113,6 +113,7 @@ def _mark(name: str, x: float, y: float, marker: dict[str, object], words: str) 
         "x": [x],
         "y": [y],
         "showlegend": False,
+        "cliponaxis": False,
         "marker": marker,
         "hovertext": [words],
         "hovertemplate": "%{hovertext}<extra></extra>",

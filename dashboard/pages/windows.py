@@ -272,6 +272,7 @@ def _chosen(chosen: dict[str, Any], before: dict[str, Any] | None) -> tuple[Ends
 def _contents(found: WindowsComparisonOut, view: Look, measure: Measure) -> Changes:
     crumbs = [dcc.Link("Fleet", href=routes.fleet()), " / ", dcc.Link(found.job, href=routes.job(found.job_id))]
     is_one_job = parts.is_one_job(found)
+    sources = dict.fromkeys(window.job.capabilities.source for window in (found.before, found.after))
     first, second = ("Before", "After") if is_one_job else parts.names(found)
     return {
         "message": None,
@@ -284,7 +285,7 @@ def _contents(found: WindowsComparisonOut, view: Look, measure: Measure) -> Chan
         "changes": parts.changes(found),
         "chart": cards.chart_values("windows", figure.distributions(found, measure, theme=view.theme)),
         "changed": parts.changed(found, view.where),
-        "source": cards.source_line([f"Source: {found.capabilities.source}", "intervals from order statistics"]),
+        "source": cards.source_line([f"Source: {', '.join(sources)}", "intervals from order statistics"]),
         "title": f"Before and after, {found.job}" if is_one_job else f"{found.job} and {first}",
     }
 

@@ -66,7 +66,7 @@ SHOWN = {
     "pressure": "#pressure-history-graph .heatmaplayer image",
     "wide pressure": "#pressure-history-graph .heatmaplayer image",
     "comparison": "#comparison-graph .barlayer path",
-    "windows": "#windows-graph .scatterlayer path",
+    "windows": "#windows-graph .scatterlayer .points path",
 }  # fmt: skip
 
 

@@ -145,7 +145,7 @@ PAGES = (
         "/ui/jobs/jruntime/compare?a=rruntime:23&b=rruntime:3&vertex=enrich",
         "#comparison-graph .barlayer path",
     ),
-    Example("windows", PageKind.WINDOWS, "/ui/jobs/jE/compare-windows", "#windows-graph .scatterlayer path"),
+    Example("windows", PageKind.WINDOWS, "/ui/jobs/jE/compare-windows", "#windows-graph .scatterlayer .points path"),
     Example("targets", PageKind.TARGETS, "/ui/targets", "#targets-list table"),
     Example("lab", PageKind.LAB, f"/ui/lab{_SIMULATED}", "#lab-timeline-a-graph .points path", is_lazy=True),
     Example("alerts", PageKind.ALERTS, "/ui/alerts", ".incident"),

@@ -5,6 +5,7 @@ A setting that is not stored for a side is not known there, which is not a diffe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
@@ -109,10 +110,10 @@ def _settings(one: ComparedJob, without: set[str]) -> dict[str, SettingValue]:
         found["alignment"] = mode_of(one.config)
         found |= {f.name: getattr(one.config, f.name) for f in fields(CheckpointConfig)}
     found |= {"engine": one.engine.name, "engine_version": one.engine_version}
-    names = [v.name for v in one.topology.vertices]
+    names = Counter(v.name for v in one.topology.vertices)
     for v in one.topology.vertices:
         if v.id not in without:
             # Of several vertices with one name, each needs its own row.
-            label = v.name if names.count(v.name) == 1 else f"{v.name} ({v.id})"
+            label = v.name if names[v.name] == 1 else f"{v.name} ({v.id})"
             found[f"parallelism of {label}"] = v.parallelism
     return found

@@ -67,6 +67,7 @@ AREAS = {
         "integration/test_history.py",
         "integration/test_api.py",
         "integration/test_comparing.py",
+        "integration/test_comparing_sides.py",
         "integration/test_comparing_windows.py",
         "integration/test_findings_once.py",
         "integration/test_judging.py",

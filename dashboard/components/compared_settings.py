@@ -84,7 +84,7 @@ def _only(names: Pair, jobs: tuple[ComparedJobOut, ComparedJobOut]) -> list[Comp
         if job.only_vertex_count:
             listed = ", ".join(text.short(v, 40) for v in job.only_vertices[:10])
             rest = job.only_vertex_count - min(10, len(job.only_vertices))
-            more = f" and {rest} more" if rest else ""
+            more = f" and {rest} others" if rest else ""
             number = text.counted(job.only_vertex_count, "vertex", "vertices")
             found.append(html.P(f"Only {name} has {number}: {listed}{more}.", className="hint"))
     return found

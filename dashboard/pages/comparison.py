@@ -26,6 +26,7 @@ from dashboard.components import cards, comparing, job_picker, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import comparison
 from dashboard.live import Look, digest, look_of
+from dashboard.pages import job_search
 from dashboard.palette import PHASE_WORDS
 
 _TOPOLOGY, _DIFFERENCE = "topology", "difference"
@@ -163,7 +164,7 @@ def register(app: Dash, client: ApiClient) -> None:
         has_trigger=True,
         prevent_initial_call=True,
     )
-    job_picker.register(app, client, comparing.OTHER_JOB)
+    job_search.register(app, client, comparing.OTHER_JOB)
     app.clientside_callback(
         ClientsideFunction("bs", "placeComparison"), Input("comparison-chosen", "data"), prevent_initial_call=True
     )

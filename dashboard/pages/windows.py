@@ -29,6 +29,7 @@ from dashboard.components import windows as parts
 from dashboard.components.attributes import attrs
 from dashboard.figures import windows as figure
 from dashboard.live import Look, digest, look_of
+from dashboard.pages import job_search
 from dashboard.span import epoch_ms
 
 _WIDTHS = {600: "10 min", 1_800: "30 min", 3_600: "1 h", 10_800: "3 h", 43_200: "12 h", 86_400: "24 h", 604_800: "7 d"}
@@ -205,7 +206,7 @@ def register(app: Dash, client: ApiClient) -> None:
         has_trigger=True,
         prevent_initial_call=True,
     )
-    job_picker.register(app, client, _OTHER)
+    job_search.register(app, client, _OTHER)
     app.clientside_callback(
         ClientsideFunction("bs", "placeWindows"),
         Input("windows-chosen", "data"),

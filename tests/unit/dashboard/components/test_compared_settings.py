@@ -49,4 +49,4 @@ def test_settings_that_are_not_stored_are_not_known_and_no_difference():
 def test_vertices_that_only_one_side_has_are_named():
     b = JOB.model_copy(update={"only_vertices": ["filter", "sink"], "only_vertex_count": 12})
 
-    assert "Only #398 has 12 vertices: filter, sink and 10 more." in _said(b=b)
+    assert "Only #398 has 12 vertices: filter, sink and 10 others." in _said(b=b)

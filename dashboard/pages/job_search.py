@@ -1,0 +1,37 @@
+"""Searches for the jobs that a list to choose one of all jobs shows (``components.job_picker``)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dash import Dash, Input, Output, State
+
+from backend.contracts.board import BoardSort
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient, BoardQuery
+from dashboard.components import job_picker
+
+
+def register(app: Dash, client: ApiClient, id_: str) -> None:
+    """Register the callback that searches for jobs."""
+    connect(
+        app,
+        partial(search, client),
+        output={"options": Output(id_, "data", allow_duplicate=True)},
+        inputs={"typed": Input(id_, "searchValue")},
+        state={"value": State(id_, "value"), "options": State(id_, "data")},
+        prevent_initial_call=True,
+    )
+
+
+async def search(
+    client: ApiClient, *, typed: str | None, value: str | None, options: list[job_picker.Option] | None
+) -> Changes:
+    """Return the jobs that match, with the chosen one among them."""
+    chosen = [o for o in options or () if o["value"] == value]
+    # After a choice, the field has the text of the option, which is nothing that was typed.
+    labels = [o["label"] for o in options or ()]
+    words = "" if typed is None or typed in labels else typed.split(job_picker.BETWEEN)[0].strip()
+    query = BoardQuery(0, job_picker.SHOWN_MAX, sort=BoardSort.NAME, search=words[:200] or None, has_ended=True)
+    found = [job_picker.option(row) for row in (await client.board(query)).rows]
+    return {"options": [*found, *(o for o in chosen if o not in found)]}

@@ -108,7 +108,8 @@ def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: F
         jobs = ", ".join(answer.running_jobs) or "none"
         say(f"{url}: {answer.engine} {answer.engine_version}, {answer.duration_ms} ms; running jobs: {jobs}")
     else:
-        say(f"{url}: {answer.problem}")
+        problem = answer.problem or "no answer"
+        say(problem if problem.startswith(url) else f"{url}: {problem}")
     if not answer.is_ok:
         raise typer.Exit(1)
 

@@ -35,6 +35,8 @@ from dashboard.palette import Tone
 
 # With fewer values, a small chart would only repeat the number next to it.
 _BARS_MIN = 2
+# If too few checkpoints were known before a change, those after it are judged only once, after so many.
+_VERIFY_COUNT = 5
 _BARS_MAX = 24
 # The numbers of a new recommendation are computed again every minute. A second minute is allowed, because a poll may
 # come late.
@@ -151,9 +153,10 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     advice = card.recommendation
     tools = [state_badge(card), status.confidence(advice.confidence)]
     body: list[Component] = [html.P(advice.reason), html.P(card.state_reason, className="hint")]
-    if card.is_guarded and card.state in _GUARDED:
-        guarded = "It is rolled back by itself if the checkpoints are worse: judged after 5, 10 and 20 of them."
-        body.append(html.P(guarded, className="hint"))
+    if card.is_guarded and card.state in _GUARDED and not (card.watch is not None and card.watch.is_over):
+        body.append(
+            html.P(f"It is rolled back by itself if the checkpoints are worse: {_looks(card)}.", className="hint")
+        )
     if (watched := watch_words(card)) is not None:
         body.append(html.P(watched, className="hint"))
     if (age := _age_of_numbers(card, where, now)) is not None:
@@ -179,6 +182,12 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     ]
     body += [part for part in rest if part is not None]
     return cards.card(advice.headline, body, tools=tools)
+
+
+def _looks(card: CardOut) -> str:
+    """Return when the checkpoints after a change are judged."""
+    is_once = card.watch is not None and card.watch.of_count <= _VERIFY_COUNT
+    return f"judged after {_VERIFY_COUNT} of them" if is_once else "judged after 5, 10 and 20 of them"
 
 
 def watch_words(card: CardOut) -> str | None:

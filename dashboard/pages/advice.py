@@ -43,14 +43,17 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="advice-stale"),
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
-            html.Label(
-                [
-                    "Your name for the history (optional, as typed)",
-                    dcc.Input(
-                        id="advice-author", type="text", maxLength=200, autoComplete="username", persistence="name"
-                    ),
-                ],
-                className="field",
+            html.Div(
+                html.Label(
+                    [
+                        "Your name for the history (optional, as typed)",
+                        dcc.Input(
+                            id="advice-author", type="text", maxLength=200, autoComplete="username", persistence="name"
+                        ),
+                    ],
+                    className="field",
+                ),
+                style={"maxWidth": "24rem", "margin": "0 0 12px"},
             ),
             html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
             html.Div(_outcome(), id="advice-outcome", style=_HIDDEN),

@@ -6,6 +6,7 @@ E. The runtime job has one recommendation, whose state changes when a user accep
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -190,9 +191,9 @@ class MadeUpAlerts:
             )  # fmt: skip
         match rest:
             case [_, "dismiss"]:
-                self._move(AdviceState.DISMISSED, DismissIn.model_validate_json(body).reason)
+                self._move(AdviceState.DISMISSED, DismissIn.model_validate_json(body).reason, body)
             case [_, "accept"]:
-                self._move(AdviceState.ACCEPTED, "accepted; waiting for the engine to report the settings")
+                self._move(AdviceState.ACCEPTED, "accepted; waiting for the engine to report the settings", body)
             case [_, "dry-run"]:
                 found: DryRunOut = example("dry_run")
                 is_accepted = not self.refusals
@@ -201,16 +202,18 @@ class MadeUpAlerts:
                 self._move(
                     AdviceState.ROLLED_BACK,
                     "rolled back by a person in Barrierscope; the engine reports the earlier settings again",
+                    body,
                 )
                 self.card = self.card.model_copy(update={"can_roll_back": False})
             case [_, "apply"]:
-                self._move(AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings")
+                self._move(AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings", body)
             case _:
                 return Page[CardOut](items=cards, as_of=self._now())
         return self.card
 
-    def _move(self, state: AdviceState, reason: str) -> None:
-        event = LifeEventOut(at=self._now(), state=state, reason=reason)
+    def _move(self, state: AdviceState, reason: str, body: bytes = b"") -> None:
+        author = json.loads(body or b"{}").get("author")
+        event = LifeEventOut(at=self._now(), state=state, reason=reason, author=author)
         update = {"state": state, "state_reason": reason, "can_apply": False, "history": (*self.card.history, event)}
         self.card = self.card.model_copy(update=update)
 

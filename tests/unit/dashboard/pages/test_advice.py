@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, timedelta
 
+import httpx
 import pytest
 
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut, WatchOut
@@ -13,7 +14,7 @@ from backend.domain.advice import AdviceOutcome, AdviceState, Metric
 from dashboard import routes, text
 from dashboard.client import ApiClient
 from dashboard.components import advice_cards
-from dashboard.pages import fleet
+from dashboard.pages import advice, fleet
 from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK
 from tests.support.made_up_alerts import ADVISED
@@ -174,7 +175,28 @@ def test_a_change_in_force_shows_how_many_of_its_checkpoints_were_watched_and_wh
     over = watch.model_copy(update={"checkpoint_count": 20, "is_over": True})
     assert "the last judgement is made" in shown(card.model_copy(update={"watch": over}))
     assert "watched since" not in shown(card.model_copy(update={"watch": None}))
+    guarded = card.model_copy(update={"is_guarded": True, "watch": watch})
+    assert "judged after 5, 10 and 20 of them" in shown(guarded)
+    once = guarded.model_copy(update={"watch": watch.model_copy(update={"of_count": 5})})
+    assert "judged after 5 of them" in shown(once)
+    done = guarded.model_copy(update={"watch": watch.model_copy(update={"is_over": True})})
+    assert "rolled back by itself" not in shown(done)
     assert "a person" in shown(card.model_copy(update={"history": (event.model_copy(update={"author": None}),)}))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("name", "author"), [(" ann ", "ann"), ("", None), (None, None)])
+async def test_each_decision_is_sent_with_the_name_that_was_typed_or_none(ui, name, author):
+    route = {"job": ADVISED}
+    card = ui.fake.alerting.card.id
+    client = ApiClient(transport=httpx.MockTransport(ui.fake.handle), base_url="http://api.test")
+    press = {"type": "advice-accept", "card": card}
+    await advice.decide(client, dismissed=[], accepted=[1], reasons=[], ids=[], author=name, route=route, trigger=press)
+    await advice.apply(client, confirmed=1, card=card, guard=True, author=name, route=route)
+    await advice.roll_back(client, confirmed=1, card=card, author=name, route=route)
+    history = ui.fake.alerting.card.history[-3:]
+
+    assert [e.author for e in history] == [author] * 3
 
 
 def test_a_change_in_force_can_be_rolled_back_if_the_engine_allows_it():

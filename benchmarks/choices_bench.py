@@ -27,8 +27,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.advisor.choice.choosing import choose
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
-from backend.advisor.twin import fast
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.fast import fast
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.domain.errors import StoreUnavailableError
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader

@@ -22,10 +22,10 @@ from datetime import timedelta
 
 import uvloop
 
-from backend.advisor.twin import fast
-from backend.advisor.twin.fleet import answer_of
-from backend.advisor.twin.tiers import QuickTiers
-from backend.analysis.evidence import JobEvidence
+from backend.advisor.twin.fast import fast
+from backend.advisor.twin.tiers.fleet import answer_of
+from backend.advisor.twin.tiers.tiers import QuickTiers
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.engines import RUNTIME
 from backend.store.postgres.connections import create_store_engine
 from tests.simulators.regret_jobs import KINDS, Drawn

@@ -32,8 +32,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.fast import prepare, scale_of, simulate_fast
-from backend.advisor.twin.model import (
+from backend.advisor.twin.fast.fast import prepare, scale_of, simulate_fast
+from backend.advisor.twin.model.model import (
     CheckpointSettings,
     EdgeModel,
     JobModel,
@@ -43,9 +43,9 @@ from backend.advisor.twin.model import (
     StoreModel,
     VertexModel,
 )
-from backend.advisor.twin.outcomes import Tier
-from backend.advisor.twin.predicting import simulated
-from backend.advisor.twin.rates import throughput_of
+from backend.advisor.twin.model.outcomes import Tier
+from backend.advisor.twin.model.rates import throughput_of
+from backend.advisor.twin.tiers.predicting import simulated
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 

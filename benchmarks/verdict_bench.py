@@ -29,9 +29,9 @@ from itertools import pairwise
 import numpy as np
 
 from backend.advisor import advise
-from backend.analysis import case as cases
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.verdict import checkpoint_verdict, diagnose
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.verdict import case as cases
+from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import (
     Checkpoint,
     CheckpointConfig,

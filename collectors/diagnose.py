@@ -23,12 +23,12 @@ import orjson
 
 from backend.advisor import advise
 from backend.advisor.advice import Advice
-from backend.analysis import without_data
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.failures import without_aborted
-from backend.analysis.input_rates import input_per_s
-from backend.analysis.replay_debt import RunFacts, debt_of
-from backend.analysis.verdict import considered_count, diagnose
+from backend.analysis.health.failures import without_aborted
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.input_rates import input_per_s
+from backend.analysis.measures.replay_debt import RunFacts, debt_of
+from backend.analysis.verdict import without_data
+from backend.analysis.verdict.verdict import considered_count, diagnose
 from backend.contracts import flink
 from backend.domain import spelling
 from backend.domain.address_rules import EVERYWHERE

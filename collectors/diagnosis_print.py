@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backend.advisor.advice import Advice
-from backend.analysis import sentences as say
+from backend.analysis.words import sentences as say
 from backend.contracts import advice_text
 from backend.contracts.advice import AdviceOut, ExpectedOut
 from backend.contracts.advice_text import escaped

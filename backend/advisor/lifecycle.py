@@ -20,10 +20,10 @@ from datetime import datetime, timedelta
 
 from backend.advisor.advice import Interval, Setting
 from backend.advisor.thresholds import VERIFY_MIN_COUNT
-from backend.analysis import sentences as say
-from backend.analysis.effects import EFFECT_MIN_COUNT, LOOKS_MAX, Effect, effect
-from backend.analysis.statistics import median
-from backend.analysis.windows import Direction, Tally, failure_change, signed
+from backend.analysis.measures.effects import EFFECT_MIN_COUNT, LOOKS_MAX, Effect, effect
+from backend.analysis.measures.windows import Direction, Tally, failure_change, signed
+from backend.analysis.numbers.statistics import median
+from backend.analysis.words import sentences as say
 from backend.domain.advice import AdviceState, Metric, Mode
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason

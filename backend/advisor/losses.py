@@ -45,8 +45,8 @@ from backend.advisor.thresholds import (
     WRITE_SLOW_BYTES_PER_MS,
     WRITE_SPREAD,
 )
-from backend.analysis import sentences as say
-from backend.analysis.statistics import median, quantile
+from backend.analysis.numbers.statistics import median, quantile
+from backend.analysis.words import sentences as say
 from backend.domain.verdict import Basis
 
 INTERVAL_MIN_MS: Final = 1_000

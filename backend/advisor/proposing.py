@@ -22,8 +22,8 @@ from backend.advisor.advice import (
 )
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.thresholds import INTERVAL_RATIO, TIMEOUT_MARGIN, WILSON_Z
-from backend.analysis import sentences as say
-from backend.analysis.statistics import quantile
+from backend.analysis.numbers.statistics import quantile
+from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import EngineCapabilities

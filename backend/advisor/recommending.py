@@ -21,9 +21,9 @@ from backend.advisor.rules.query_rules import Query
 from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.advisor.tier_choice import TierChoice
-from backend.analysis import micro_batches
-from backend.analysis.case import Case
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.queries import micro_batches
+from backend.analysis.verdict.case import Case
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import EngineCapabilities
 from backend.domain.verdict import Diagnosis, Health, VerdictKind

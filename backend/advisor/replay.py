@@ -32,9 +32,9 @@ from backend.advisor.thresholds import (
     WRITE_SLOW_BYTES_PER_MS,
     WRITE_SPREAD,
 )
-from backend.analysis.arrays import Flags, Floats, array_of, highest_of
-from backend.analysis.phases import VertexPhases
-from backend.analysis.statistics import highest, median
+from backend.analysis.measures.phases import VertexPhases
+from backend.analysis.numbers.arrays import Flags, Floats, array_of, highest_of
+from backend.analysis.numbers.statistics import highest, median
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 

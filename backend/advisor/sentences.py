@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backend.advisor.advice import Interval, Precondition, Setting
 from backend.advisor.situation import Situation
-from backend.analysis import sentences as say
+from backend.analysis.words import sentences as say
 from backend.domain.verdict import VerdictKind
 
 

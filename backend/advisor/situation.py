@@ -15,18 +15,18 @@ import numpy as np
 
 from backend.advisor.thresholds import WRITE_MEASURED_MIN_BYTES, WRITE_MEASURED_MIN_MS
 from backend.advisor.tier_choice import Series
-from backend.analysis import case as cases
-from backend.analysis.arrays import Floats, array_of, column_medians, highest_of, peak_of, stacked
-from backend.analysis.case import Case
-from backend.analysis.critical_path import Phases, arrived_below_ms
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.health import judged_checkpoints, slow_limit_ms
-from backend.analysis.kept import kept
-from backend.analysis.phases import VertexPhases, checkpoint_phases
-from backend.analysis.pressure import backpressured_max
-from backend.analysis.statistics import highest, median
-from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
-from backend.analysis.verdict import diagnose
+from backend.analysis.health.health import judged_checkpoints, slow_limit_ms
+from backend.analysis.measures.critical_path import Phases, arrived_below_ms
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.phases import VertexPhases, checkpoint_phases
+from backend.analysis.measures.pressure import backpressured_max
+from backend.analysis.numbers.arrays import Floats, array_of, column_medians, highest_of, peak_of, stacked
+from backend.analysis.numbers.kept import kept
+from backend.analysis.numbers.statistics import highest, median
+from backend.analysis.verdict import case as cases
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.verdict import diagnose
+from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, Guarantee, Protocol
 from backend.domain.engines import EngineCapabilities

@@ -23,12 +23,12 @@ from backend.alerting.signals import (
     Signal,
     TargetSignal,
 )
-from backend.analysis import sentences as say
-from backend.analysis.finish import is_warned, predict, warned_from
-from backend.analysis.health import restart_loop
-from backend.analysis.progress import Judged
-from backend.analysis.refusals import Refusal
-from backend.analysis.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
+from backend.analysis.health.finish import is_warned, predict, warned_from
+from backend.analysis.health.health import restart_loop
+from backend.analysis.health.progress import Judged
+from backend.analysis.health.refusals import Refusal
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState

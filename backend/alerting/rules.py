@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from backend.analysis.thresholds import (
+from backend.analysis.words.thresholds import (
     FINISH_LATE_AGE_RATIO,
     FINISH_LATELY_COUNT,
     FINISH_WARN_AGAIN_RATIO,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from backend.analysis.finish import PastCheckpoint
-from backend.analysis.progress import Judgement, OpenCheckpoint
-from backend.analysis.refusals import Refusal
+from backend.analysis.health.finish import PastCheckpoint
+from backend.analysis.health.progress import Judgement, OpenCheckpoint
+from backend.analysis.health.refusals import Refusal
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId

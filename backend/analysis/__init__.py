@@ -2,24 +2,14 @@
 
 The package is pure: no clock, no network, no files. It uses only NumPy and the standard library.
 
-* ``thresholds``     the limits that the rules apply, and the reason for each
-* ``evidence``       the input: the known values of one job
-* ``statistics``     medians, quantiles and shares that leave out missing values
-* ``phases``         the phases of one subtask in one checkpoint, partly reconstructed
-* ``critical_path``  the path of the barrier from a source to the last acknowledgement
-* ``delay``          how much delay of the barrier each vertex adds
-* ``pressure``       busy subtasks downstream of back-pressured ones
-* ``travel``         time of the barrier from vertex to vertex, used if there are no readings of back-pressure
-* ``snapshots``      sync and async parts that are themselves long
-* ``failures``       the subtask that every failed checkpoint waited for
-* ``health``         healthy, slow, failing or too few checkpoints
-* ``replay_debt``    what a failure would read again, now and at a random moment
-* ``progress``       whether an open checkpoint progresses, is slow or is stuck
-* ``change_points``  when a job's checkpoints began to take longer or shorter
-* ``log_buckets``    counts in buckets from which quantiles are computed
-* ``micro_batches``  signs of back-pressure in a Spark query
-* ``sentences``      numbers, subtasks and vertices in words
-* ``case``           the facts for one verdict, computed once
-* ``rows``           rows of evidence
-* ``verdict``        what delays the barrier, and why; ``verdict_*`` are its rules
+Each folder is called a wing, and its docstring lists its modules. A module imports only from its own wing and from the
+wings further down in this list; ``health``, ``queries`` and ``space_time`` do not import each other:
+
+* ``verdict``     what delays the barrier, and why
+* ``health``      how the checkpoints of a job fare, and which of them differ from the others
+* ``queries``     the micro-batches of Spark queries, and their verdict
+* ``space_time``  the space-time diagram of a checkpoint
+* ``measures``    what is computed from the values of checkpoints and readings: parts, paths, loads, comparisons
+* ``words``       numbers and names in words, and the limits of the rules
+* ``numbers``     statistics, and the keeping of computed values
 """

@@ -15,7 +15,7 @@ from brotli_asgi import BrotliMiddleware
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.types import ASGIApp
 
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.alerting.payloads import Links
 from backend.api.access import Access, AccessRules
 from backend.api.app import AppDeps, BoundedBody, create_app

@@ -20,8 +20,8 @@ from backend.advisor.lifecycle import Card, Observed, Step
 from backend.advisor.recommending import advise
 from backend.advisor.situation import Situation, situation
 from backend.advisor.tier_choice import TierChoice
-from backend.analysis.case import Case
-from backend.analysis.windows import Tally
+from backend.analysis.measures.windows import Tally
+from backend.analysis.verdict.case import Case
 from backend.backtest.moments import Moment
 from backend.backtest.scores import Counts
 from backend.domain.advice import AdviceState, Metric

@@ -18,9 +18,9 @@ from itertools import islice, pairwise
 from statistics import median
 from typing import Final
 
-from backend.analysis.finish import PastCheckpoint, is_warned, predict
-from backend.analysis.progress import OpenCheckpoint
-from backend.analysis.thresholds import FINISH_COUNT, FINISH_LATELY_COUNT, FINISH_PLAIN_RATIO
+from backend.analysis.health.finish import PastCheckpoint, is_warned, predict
+from backend.analysis.health.progress import OpenCheckpoint
+from backend.analysis.words.thresholds import FINISH_COUNT, FINISH_LATELY_COUNT, FINISH_PLAIN_RATIO
 from backend.backtest.scores import Counts
 
 LOOKS_COUNT: Final = 40

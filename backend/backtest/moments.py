@@ -19,8 +19,8 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
-from backend.analysis.evidence import MODEL_WINDOW, JobEvidence
-from backend.analysis.struck_spans import struck_spans
+from backend.analysis.health.struck_spans import struck_spans
+from backend.analysis.measures.evidence import MODEL_WINDOW, JobEvidence
 from backend.backtest.stored import Chunk, JobHistory, StoredCheckpoint, StoredRun, as_open
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, LateBarrier
 from backend.domain.pressure import VertexPressure

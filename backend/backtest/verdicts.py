@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from backend.analysis import case as cases
-from backend.analysis.case import Case
-from backend.analysis.critical_path import critical_path
-from backend.analysis.verdict import diagnose
+from backend.analysis.measures.critical_path import critical_path
+from backend.analysis.verdict import case as cases
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.verdict import diagnose
 from backend.backtest.moments import Moment
 from backend.backtest.scores import Counts
 from backend.domain.checkpoint import CheckpointStatus

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.fleet import Effect, JobAnswer
-from backend.analysis import sentences as say
+from backend.advisor.twin.tiers.fleet import Effect, JobAnswer
+from backend.analysis.words import sentences as say
 from backend.cli import columns
 
 Row = tuple[str, str, JobAnswer]

@@ -156,7 +156,7 @@ def what_if(
 
 def _changed(settings: Sequence[str]) -> dict[str, str]:
     """Return the settings. Raises InvalidInputError if there are none, or if each job would refuse them."""
-    from backend.advisor.twin.asking import problems_of_every_job
+    from backend.advisor.twin.asking.asking import problems_of_every_job
 
     wanted = pairs(settings, option="--set", is_once=True)
     problems = problems_of_every_job(wanted, where="--set")

@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from backend.analysis import sentences as say
+from backend.analysis.words import sentences as say
 from backend.contracts.advice import (
     AdviceEvidenceOut,
     ExpectedOut,

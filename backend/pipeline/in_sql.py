@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from backend.analysis import log_buckets
+from backend.analysis.numbers import log_buckets
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import DURATION_MAX_MS, HOUR, Measure

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from backend.advisor.twin import fast
-from backend.advisor.twin.fleet import JobAnswer, answer_of
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.fast import fast
+from backend.advisor.twin.tiers.fleet import JobAnswer, answer_of
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.backtest.moments import EVIDENCE_COUNT, newest_moment
 from backend.pipeline.history import StoredJobHistory, Texts
 

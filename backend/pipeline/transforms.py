@@ -12,7 +12,7 @@ from math import log
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
-from backend.analysis.log_buckets import BOUNDS, GAMMA, ZERO
+from backend.analysis.numbers.log_buckets import BOUNDS, GAMMA, ZERO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import Measure
@@ -101,7 +101,7 @@ def _measures(checkpoints: DataFrame) -> DataFrame:
 
 
 def bucket_of(value: Column) -> Column:
-    """Return the bucket of a value, as ``analysis.log_buckets.bucket_of`` does.
+    """Return the bucket of a value, as ``analysis.numbers.log_buckets.bucket_of`` does.
 
     A logarithm gives an estimate, which is then corrected with the exact bounds.
     """

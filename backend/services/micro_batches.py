@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis import micro_batches as analysis
+from backend.analysis.queries import micro_batches as analysis
 from backend.contracts import api
 from backend.contracts.micro_batches import BatchPhaseOut, MicroBatchOut
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig

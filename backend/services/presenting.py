@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from backend.analysis.delay import VertexDelay, vertex_delays
-from backend.analysis.phases import VertexPhases
+from backend.analysis.measures.delay import VertexDelay, vertex_delays
+from backend.analysis.measures.phases import VertexPhases
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.checkpoint_mode import mode_of_checkpoint

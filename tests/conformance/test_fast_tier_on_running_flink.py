@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from backend.advisor.twin.fast import simulate_fast
+from backend.advisor.twin.fast.fast import simulate_fast
 from tests.simulators.fidelity import Run, Scenario, middle, recorded
 from tests.simulators.fidelity_models import model_of
 

@@ -10,8 +10,8 @@ from statistics import median
 
 import pytest
 
-from backend.advisor.twin.outcomes import Tier
-from backend.advisor.twin.predicting import predict
+from backend.advisor.twin.model.outcomes import Tier
+from backend.advisor.twin.tiers.predicting import predict
 from tests.simulators.twin_proof import Bases
 from tests.simulators.twin_recordings import pairs, read_all
 

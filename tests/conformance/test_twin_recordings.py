@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.asking.changes import WhatIf
 from backend.domain.advice import Mode
 from tests.simulators import twin_recordings
 from tests.simulators.fidelity import MEASURES

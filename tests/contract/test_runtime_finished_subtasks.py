@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from backend.analysis import space_time
-from backend.analysis.case import of_checkpoint
-from backend.analysis.delay import vertex_delays
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.phases import checkpoint_phases
+from backend.analysis.measures.delay import vertex_delays
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.phases import checkpoint_phases
 from backend.analysis.space_time import folding, measured
+from backend.analysis.verdict.case import of_checkpoint
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.ids import VertexId
 from backend.live import checkpoint_json, job_json

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import orjson
 import pytest
 
-from backend.analysis.phases import checkpoint_phases
+from backend.analysis.measures.phases import checkpoint_phases
 from backend.contracts.api import CheckpointConfigOut
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, Protocol

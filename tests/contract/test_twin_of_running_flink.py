@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from backend.advisor.twin.building import build
-from backend.advisor.twin.hidden_shares import GUESS_COUNT
-from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.model.building import build
+from backend.advisor.twin.model.hidden_shares import GUESS_COUNT
+from backend.advisor.twin.model.model import JobModel
 from backend.domain.engines import flink
 from backend.domain.pressure import VertexPressure
 from tests.simulators.twin_recordings import FOLDER, read

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from backend.advisor.twin import calibration, formulas
-from backend.advisor.twin.building import build
-from backend.advisor.twin.calibration import calibrated
-from backend.advisor.twin.model import JobModel, Partitioning
-from backend.advisor.twin.outcomes import Simulated
-from backend.analysis.evidence import JobEvidence
+from backend.advisor.twin.model.building import build
+from backend.advisor.twin.model.model import JobModel, Partitioning
+from backend.advisor.twin.model.outcomes import Simulated
+from backend.advisor.twin.tiers import calibration, formulas
+from backend.advisor.twin.tiers.calibration import calibrated
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain import spelling
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, Protocol

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.advisor.twin.fleet import Effect
+from backend.advisor.twin.tiers.fleet import Effect
 from backend.cli.app import run
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from backend.analysis import log_buckets
+from backend.analysis.numbers import log_buckets
 from backend.domain.errors import HostError, PipelineFailedError, StoreUnavailableError
 from backend.domain.rollup import HOUR, Measure, hour_of
 from backend.pipeline import run_log as run_log_module

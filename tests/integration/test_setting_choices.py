@@ -14,7 +14,7 @@ import pytest
 
 from backend.advisor.choice.choosing import refused
 from backend.advisor.situation import situation
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.target import TargetOrigin

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from backend.analysis.log_buckets import GAMMA
+from backend.analysis.numbers.log_buckets import GAMMA
 from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, Protocol, SavepointFormat
 from backend.domain.errors import UnknownEntityError
 from backend.domain.failure import FailureReason

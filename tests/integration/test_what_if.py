@@ -10,9 +10,11 @@ import pytest
 from fastapi import HTTPException
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin import fast, formulas, outcomes, predicting
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.fast import fast
+from backend.advisor.twin.model import outcomes
+from backend.advisor.twin.tiers import formulas, predicting
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.contracts.advice import CardOut, DryRunOut, JobAdviceOut
 from backend.contracts.api import JobOut, Page
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState

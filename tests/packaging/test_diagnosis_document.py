@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from backend.analysis import thresholds
+from backend.analysis.words import thresholds
 from backend.domain.verdict import Health, VerdictKind
 from tests.packaging.wheel_environment import ROOT
 

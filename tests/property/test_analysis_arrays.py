@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.analysis import arrays, statistics
-from backend.analysis.arrays import array_of, numbers_of, stacked
-from backend.analysis.critical_path import arrived_below_ms, path_through
-from backend.analysis.phases import checkpoint_phases
-from backend.analysis.pressure import vertex_loads
-from backend.analysis.travel import hops
+from backend.analysis.measures.critical_path import arrived_below_ms, path_through
+from backend.analysis.measures.phases import checkpoint_phases
+from backend.analysis.measures.pressure import vertex_loads
+from backend.analysis.measures.travel import hops
+from backend.analysis.numbers import arrays, statistics
+from backend.analysis.numbers.arrays import array_of, numbers_of, stacked
 from backend.domain.checkpoint import DETAIL_ARRAYS, CheckpointConfig, LateBarrier, VertexDetail
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Topology, Vertex

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.health import judged_checkpoints
-from backend.analysis.verdict import checkpoint_verdict, diagnose
+from backend.analysis.health.health import judged_checkpoints
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.verdict import Verdict

@@ -8,10 +8,10 @@ from itertools import pairwise
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from backend.analysis.critical_path import critical_path, kept_pace_ms
-from backend.analysis.phases import checkpoint_phases, subtask_phases
-from backend.analysis.progress import AckCurve, Judged, OpenCheckpoint, judge
-from backend.analysis.verdict import checkpoint_verdict, diagnose
+from backend.analysis.health.progress import AckCurve, Judged, OpenCheckpoint, judge
+from backend.analysis.measures.critical_path import critical_path, kept_pace_ms
+from backend.analysis.measures.phases import checkpoint_phases, subtask_phases
+from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     Checkpoint,

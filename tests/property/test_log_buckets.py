@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.analysis.log_buckets import BOUNDS, GAMMA, ZERO, bucket_of, count, merge, quantile
+from backend.analysis.numbers.log_buckets import BOUNDS, GAMMA, ZERO, bucket_of, count, merge, quantile
 
 _INT8 = st.one_of(st.integers(0, 5000), st.integers(0, 2**40), st.integers(0, 2**63 - 1))
 _RELATIVE_ERROR_MAX = (GAMMA - 1) / (GAMMA + 1)

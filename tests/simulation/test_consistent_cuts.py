@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.analysis.cut import CutCheck, check_cut
+from backend.analysis.measures.cut import CutCheck, check_cut
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.cut import CutError, CutState
 from backend.runtime.engine.jobfile import JobSpec

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.analysis.cut import check_cut
+from backend.analysis.measures.cut import check_cut
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.cut import CutState
 from backend.domain.errors import PlanError

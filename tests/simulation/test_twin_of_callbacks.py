@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from backend.advisor.twin.building import build
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.changing import changed
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.runtime_tier import Scale, simulate
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.asking.changing import changed
+from backend.advisor.twin.model.building import build
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.tiers.runtime_tier import Scale, simulate
 from backend.domain.advice import Mode
 from backend.domain.engines import RUNTIME
 from backend.runtime.engine.jobfile import JobSpec, load_job_document

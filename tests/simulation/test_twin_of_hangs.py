@@ -14,14 +14,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from backend.advisor.twin import tiers
-from backend.advisor.twin.building import terminal_checkpoints
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.hung_writes import SUBJECT
-from backend.advisor.twin.outcomes import Tier
-from backend.advisor.twin.predicting import DURATION, EXPIRED
-from backend.advisor.twin.tiers import QuickTiers, TieredModel
-from backend.analysis.evidence import JobEvidence
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.building import terminal_checkpoints
+from backend.advisor.twin.model.hung_writes import SUBJECT
+from backend.advisor.twin.model.outcomes import Tier
+from backend.advisor.twin.tiers import tiers
+from backend.advisor.twin.tiers.predicting import DURATION, EXPIRED
+from backend.advisor.twin.tiers.tiers import QuickTiers, TieredModel
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import RUNTIME

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.verdict import diagnose
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.verdict.verdict import diagnose
 from backend.domain.verdict import VerdictKind
 from tests.simulators.culprits import POLL_S, Draft
 from tests.support.simulated_target import SimulatedTarget

@@ -15,8 +15,8 @@ from datetime import timedelta
 
 import pytest
 
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.verdict import checkpoint_verdict, diagnose
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.clock import from_epoch_ms
 from backend.domain.failure import FailureReason

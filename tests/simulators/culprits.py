@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.pressure import backpressured_max, vertex_loads
-from backend.analysis.thresholds import SLOW_INTERVAL_RATIO, STRUCK_MIN_RATIO
-from backend.analysis.verdict import diagnose
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.pressure import backpressured_max, vertex_loads
+from backend.analysis.verdict.verdict import diagnose
+from backend.analysis.words.thresholds import SLOW_INTERVAL_RATIO, STRUCK_MIN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Diagnosis, Health, VerdictKind
 from backend.runtime.engine.jobfile import JobSpec, load_job_document

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from backend.analysis.finish import PastCheckpoint
+from backend.analysis.health.finish import PastCheckpoint
 from backend.backtest.early_warning import EndedCheckpoint
 from backend.domain.failure import FailureReason
 from backend.runtime.engine.jobfile import JobSpec, load_job_document

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.model import (
+from backend.advisor.twin.model.model import (
     CheckpointSettings,
     EdgeModel,
     JobModel,

@@ -21,10 +21,10 @@ from typing import Final
 from backend.advisor.advice import Interval
 from backend.advisor.lifecycle import LOOKS
 from backend.advisor.thresholds import VERIFY_MIN_COUNT
-from backend.advisor.twin import tiers
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.outcomes import Outcome, Tier
-from backend.advisor.twin.tiers import QuickTiers, TieredModel
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.outcomes import Outcome, Tier
+from backend.advisor.twin.tiers import tiers
+from backend.advisor.twin.tiers.tiers import QuickTiers, TieredModel
 from backend.domain.advice import Mode
 from backend.domain.engines import RUNTIME
 from backend.domain.failure import FailureReason

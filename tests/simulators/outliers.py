@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.thresholds import QUICK_QUANTILE, STRUCK_TIMES
-from backend.analysis.verdict import checkpoint_verdict
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.verdict.verdict import checkpoint_verdict
+from backend.analysis.words.thresholds import QUICK_QUANTILE, STRUCK_TIMES
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.verdict import Phase, Verdict
 from backend.runtime.core.elements import Record

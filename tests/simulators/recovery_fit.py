@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backend.advisor.twin.recovery import ObservedRecovery, fitted, left_out
+from backend.advisor.twin.model.recovery import ObservedRecovery, fitted, left_out
 
 _LINE = re.compile(r"jobId='\w+?_(\d+)'.*?avgThr=([\d.]+).*?recTime=([\d.]+)")
 

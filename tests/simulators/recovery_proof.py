@@ -16,11 +16,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.building import build
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.changing import changed
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.recovery import Failure, cost_in, cost_of_failure, rate_per_s, recovery_model_of
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.asking.changing import changed
+from backend.advisor.twin.model.building import build
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.recovery import Failure, cost_in, cost_of_failure, rate_per_s, recovery_model_of
 from backend.domain.engines import flink
 from tests.simulators.twin_recordings import Recording, Recovery, read_all
 

@@ -58,13 +58,13 @@ from backend.advisor.rules.intervals import best_interval_ms
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import STORE_PRICE
 from backend.advisor.tier_choice import TierChoice
-from backend.advisor.twin.calibration import calibrated
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Outcome, Tier
-from backend.advisor.twin.predicting import predict
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.struck_spans import struck_spans
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Outcome, Tier
+from backend.advisor.twin.tiers.calibration import calibrated
+from backend.advisor.twin.tiers.predicting import predict
+from backend.analysis.health.struck_spans import struck_spans
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.advice import Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from backend.advisor.twin.calibration import calibrated
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.outcomes import Outcome
-from backend.advisor.twin.predicting import predict
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.outcomes import Outcome
+from backend.advisor.twin.tiers.calibration import calibrated
+from backend.advisor.twin.tiers.predicting import predict
 from backend.domain.advice import Mode
 from backend.domain.engines import RUNTIME
 from backend.runtime.engine.jobfile import JobSpec, load_job_document

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from backend.advisor.twin.changes import WhatIf
-from backend.analysis.evidence import JobEvidence
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.pressure import VertexPressure

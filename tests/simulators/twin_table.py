@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.model.outcomes import Tier
 from tests.simulators.twin_runs import Half, half_of
 
 MEASURES = ("duration", "persisted", "throughput")

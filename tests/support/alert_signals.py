@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from backend.alerting.signals import EndedCheckpoint, JobSignal, Place, TargetSignal
-from backend.analysis.finish import PastCheckpoint
+from backend.analysis.health.finish import PastCheckpoint
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId

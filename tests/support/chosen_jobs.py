@@ -6,10 +6,10 @@ from backend.advisor import advise
 from backend.advisor.advice import Interval
 from backend.advisor.choice.choosing import choose
 from backend.advisor.tier_choice import TierChoice
-from backend.advisor.twin.building import build
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Outcome, Tier
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.building import build
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Outcome, Tier
 from backend.domain.advice import Mode
 from backend.domain.engines import RUNTIME
 

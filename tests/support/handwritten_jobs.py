@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.checkpoint import (
     Checkpoint,
     CheckpointConfig,

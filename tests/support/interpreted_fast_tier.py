@@ -10,10 +10,10 @@ from types import ModuleType
 import numba
 
 _COMPILED = (
-    "backend.advisor.twin.fast_events",
-    "backend.advisor.twin.fast_channels",
-    "backend.advisor.twin.fast_barriers",
-    "backend.advisor.twin.fast_loop",
+    "backend.advisor.twin.fast.events",
+    "backend.advisor.twin.fast.channels",
+    "backend.advisor.twin.fast.barriers",
+    "backend.advisor.twin.fast.loop",
 )
 
 
@@ -21,7 +21,7 @@ _COMPILED = (
 def interpreted_fast_tier() -> Iterator[None]:
     """Replace the fast tier's compiled functions by the functions of its source, some hundred times as slow.
 
-    ``backend/advisor/twin/fast.py`` imports them when it simulates, so it gets those that are in place then.
+    ``backend/advisor/twin/fast/fast.py`` imports them when it simulates, so it gets those that are in place then.
     """
     before = _taken()
     usual, numba.config.DISABLE_JIT = numba.config.DISABLE_JIT, 1

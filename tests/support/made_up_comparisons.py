@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from backend.analysis.phases import checkpoint_phases
+from backend.analysis.measures.phases import checkpoint_phases
 from backend.contracts import api
 from backend.contracts.backpressure import VertexPressureOut
 from backend.contracts.comparing import CheckpointComparisonOut

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from backend.analysis.finish import PastCheckpoint, predict
-from backend.analysis.progress import OpenCheckpoint
+from backend.analysis.health.finish import PastCheckpoint, predict
+from backend.analysis.health.progress import OpenCheckpoint
 from backend.contracts import api
 from backend.contracts.backpressure import VertexPressureOut
 from backend.contracts.changes import ChangePointOut

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from backend.analysis.cut import check_cut
+from backend.analysis.measures.cut import check_cut
 from backend.analysis.space_time import measured, reconstructed
 from backend.analysis.space_time.folding import LaneVertex, fold
 from backend.contracts.api import CheckpointDetailOut, JobDetailOut

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 
 from backend.advisor.exporting import exports_of
-from backend.advisor.twin.applying import application, headline_of
-from backend.advisor.twin.asking import asked_of, settings_of, varied
-from backend.advisor.twin.calibration import Measured, Rehearsal
-from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
-from backend.advisor.twin.outcomes import Tier as Predictor
-from backend.advisor.twin.predicting import predict
+from backend.advisor.twin.asking.applying import application, headline_of
+from backend.advisor.twin.asking.asking import asked_of, settings_of, varied
+from backend.advisor.twin.model.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
+from backend.advisor.twin.model.outcomes import Tier as Predictor
+from backend.advisor.twin.tiers.calibration import Measured, Rehearsal
+from backend.advisor.twin.tiers.predicting import predict
 from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut, LifeEventOut
 from backend.contracts.api import Page
 from backend.contracts.simulations import SimulationState
@@ -52,7 +52,7 @@ PROPOSED = {"mode": "unaligned"}
 def small_model() -> JobModel:
     """Return the model of a job whose last vertex is slow, so that barriers wait behind its input."""
     from backend.advisor.advice import Interval
-    from backend.advisor.twin.model import SourceModel, StoreModel
+    from backend.advisor.twin.model.model import SourceModel, StoreModel
 
     return JobModel(
         vertices=(

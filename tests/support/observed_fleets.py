@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.engines import RUNTIME
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter

@@ -11,8 +11,8 @@ from datetime import timedelta
 
 import numpy as np
 
-from backend.analysis.phases import SubtaskPhases
-from backend.analysis.thresholds import PRESSURE_WINDOW_S, RATE_WINDOW_S
+from backend.analysis.measures.phases import SubtaskPhases
+from backend.analysis.words.thresholds import PRESSURE_WINDOW_S, RATE_WINDOW_S
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Edge, Topology

@@ -10,7 +10,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.api.app import AppDeps, create_app
 from backend.api.server import AlertingOptions, build_services
 from backend.domain.address_rules import EVERYWHERE, AddressRules

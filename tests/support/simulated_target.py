@@ -11,7 +11,7 @@ from types import TracebackType
 
 import httpx
 
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import target_id

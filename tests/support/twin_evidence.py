@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from functools import cache
 
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.ids import TargetId
 from backend.runtime.engine.jobfile import JobSpec
 from collectors.diagnose import Gathered

@@ -31,9 +31,9 @@ from backend.advisor.rules.unaligned_needs import forced_risk, with_needed
 from backend.advisor.sentences import cause_words, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, HOLDS, Chosen, Scored, TierChoice
-from backend.advisor.twin.outcomes import Tier
-from backend.analysis import sentences as say
-from backend.analysis.statistics import median
+from backend.advisor.twin.model.outcomes import Tier
+from backend.analysis.numbers.statistics import median
+from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 

@@ -37,16 +37,16 @@ from backend.advisor.thresholds import (
     TIMEOUT_MARGIN,
 )
 from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, Chosen, Scored, TierChoice
-from backend.advisor.twin import fast
-from backend.advisor.twin.calibration import calibrated
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.changing import changed
-from backend.advisor.twin.hangs import NO_HANGS, Hangs
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Outcome, Tier
-from backend.advisor.twin.predicting import DURATION, predict
-from backend.analysis import sentences as say
-from backend.analysis.arrays import Floats
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.asking.changing import changed
+from backend.advisor.twin.fast import fast
+from backend.advisor.twin.model.hangs import NO_HANGS, Hangs
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Outcome, Tier
+from backend.advisor.twin.tiers.calibration import calibrated
+from backend.advisor.twin.tiers.predicting import DURATION, predict
+from backend.analysis.numbers.arrays import Floats
+from backend.analysis.words import sentences as say
 from backend.domain.advice import Mode
 from backend.domain.errors import DomainError
 

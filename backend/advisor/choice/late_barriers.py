@@ -25,7 +25,7 @@ from backend.advisor.advice import Interval
 from backend.advisor.proposing import share_interval
 from backend.advisor.situation import Recorded, Situation
 from backend.advisor.thresholds import NOISE_MS
-from backend.analysis.arrays import Flags, Floats, array_of
+from backend.analysis.numbers.arrays import Flags, Floats, array_of
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 

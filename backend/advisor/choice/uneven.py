@@ -17,7 +17,7 @@ from typing import Final, Self
 import numpy as np
 
 from backend.advisor.situation import Recorded
-from backend.analysis.arrays import Floats, array_of
+from backend.analysis.numbers.arrays import Floats, array_of
 from backend.domain.advice import Mode
 
 _CHECKPOINTS_MIN: Final = 10

@@ -25,8 +25,8 @@ from backend.advisor.thresholds import (
     TIMEOUT_MARGIN,
     WRITE_BYTES_PER_MS,
 )
-from backend.analysis import sentences as say
-from backend.analysis.statistics import quantile
+from backend.analysis.numbers.statistics import quantile
+from backend.analysis.words import sentences as say
 from backend.domain.verdict import Basis
 
 

@@ -27,10 +27,10 @@ from backend.advisor.thresholds import (
     SEGMENT_BYTES,
     TRAVEL_MIN_RATIO,
 )
-from backend.analysis import sentences as say
-from backend.analysis.arrays import peak_of
-from backend.analysis.statistics import highest, median, ratio
-from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
+from backend.analysis.numbers.arrays import peak_of
+from backend.analysis.numbers.statistics import highest, median, ratio
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO
 from backend.domain import flink_options
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.ids import VertexId

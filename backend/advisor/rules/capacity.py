@@ -17,8 +17,8 @@ from backend.advisor.rules.lints import rescaling_error
 from backend.advisor.sentences import ms_span
 from backend.advisor.situation import RecordRate, Situation
 from backend.advisor.thresholds import BUSY_TARGET_RATIO, SCALE_STEP_MAX
-from backend.analysis import sentences as say
-from backend.analysis.arrays import mean_of
+from backend.analysis.numbers.arrays import mean_of
+from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.topology import Vertex
 from backend.domain.verdict import Basis, VerdictKind

@@ -24,10 +24,10 @@ from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditio
 from backend.advisor.sentences import withdrawn_if as withdrawn_if_
 from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import GAIN_MIN_MS, LOST_MORE_MAX_RATIO, STORE_MIN_RATIO, TRAVEL_MIN_RATIO
-from backend.analysis import sentences as say
-from backend.analysis.statistics import highest, median, quantile, ratio
-from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
-from backend.analysis.travel import hops
+from backend.analysis.measures.travel import hops
+from backend.analysis.numbers.statistics import highest, median, quantile, ratio
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
 from backend.domain.checkpoint import Protocol
 from backend.domain.failure import FailureReason

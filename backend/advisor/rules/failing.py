@@ -27,8 +27,8 @@ from backend.advisor.thresholds import (
     TIMEOUT_MARGIN,
     TIMEOUT_MIN_MS,
 )
-from backend.analysis import sentences as say
-from backend.analysis.statistics import median, quantile
+from backend.analysis.numbers.statistics import median, quantile
+from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.verdict import Basis, Confidence, VerdictKind

@@ -22,9 +22,9 @@ from backend.advisor.rules.spiral import Growth
 from backend.advisor.sentences import will_not_cure
 from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import CAP_WRITE_RATIO, DEBLOAT_MIN_MS, GATE_MIN_BYTES, RESTORE_BUDGET_MS
-from backend.analysis import sentences as say
-from backend.analysis.arrays import highest_of, known_of
-from backend.analysis.statistics import median, quantile
+from backend.analysis.numbers.arrays import highest_of, known_of
+from backend.analysis.numbers.statistics import median, quantile
+from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 

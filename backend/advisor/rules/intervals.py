@@ -25,12 +25,12 @@ from backend.advisor.thresholds import (
     REPLAY_BUDGET_MS,
     VARIED_MIN_FACTOR,
 )
-from backend.advisor.twin.outages import RESTART_MS
-from backend.advisor.twin.recovery import ALL_COMPLETE, RecoveryModel, cost_of_failure
-from backend.analysis import sentences as say
-from backend.analysis.arrays import highest_of
-from backend.analysis.statistics import highest, median, quantile, ratio
-from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO
+from backend.advisor.twin.model.outages import RESTART_MS
+from backend.advisor.twin.model.recovery import ALL_COMPLETE, RecoveryModel, cost_of_failure
+from backend.analysis.numbers.arrays import highest_of
+from backend.analysis.numbers.statistics import highest, median, quantile, ratio
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import Basis, Confidence, VerdictKind

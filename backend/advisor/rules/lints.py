@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from backend.advisor.advice import Lint
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import STORE_MIN_RATIO
-from backend.analysis import sentences as say
-from backend.analysis.statistics import median, ratio
-from backend.analysis.verdict_refused import after_finish_key
+from backend.analysis.numbers.statistics import median, ratio
+from backend.analysis.verdict.refused import after_finish_key
+from backend.analysis.words import sentences as say
 from backend.domain import flink_options
 from backend.domain.advice import LintEffect, LintLevel
 from backend.domain.checkpoint import CheckpointConfig

@@ -6,10 +6,10 @@ import numpy as np
 
 from backend.advisor.advice import EvidenceRow
 from backend.advisor.situation import Recorded, Situation
-from backend.analysis import sentences as say
-from backend.analysis.arrays import indices_of, peak_of
-from backend.analysis.statistics import median, ratio
-from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
+from backend.analysis.numbers.arrays import indices_of, peak_of
+from backend.analysis.numbers.statistics import median, ratio
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis
 

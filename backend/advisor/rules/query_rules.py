@@ -22,10 +22,10 @@ from backend.advisor.thresholds import (
     STORE_ROWS_MAX,
     STORES_MIN_COUNT,
 )
-from backend.analysis import sentences as say
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.micro_batches import BatchPart, BatchReport
-from backend.analysis.statistics import median
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.numbers.statistics import median
+from backend.analysis.queries.micro_batches import BatchPart, BatchReport
+from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import EngineCapabilities
 from backend.domain.micro_batch import BatchState, MicroBatch, PressureSign

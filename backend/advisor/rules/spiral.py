@@ -19,8 +19,8 @@ from backend.advisor.losses import mean_time_between_failures_ms
 from backend.advisor.sentences import ms_span
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import GROWTH_MIN_FACTOR, RESTORES_MIN_COUNT
-from backend.advisor.twin.outages import RESTART_MS
-from backend.analysis import sentences as say
+from backend.advisor.twin.model.outages import RESTART_MS
+from backend.analysis.words import sentences as say
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
 
 _NOTHING = Interval(0.0, 0.0, 0.0)

@@ -20,9 +20,9 @@ from backend.advisor.thresholds import (
     STORE_MIN_RATIO,
     TAIL_FACTOR,
 )
-from backend.analysis import sentences as say
-from backend.analysis.statistics import median, quantile, ratio
-from backend.analysis.thresholds import SLOW_MIN_MS
+from backend.analysis.numbers.statistics import median, quantile, ratio
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import SLOW_MIN_MS
 from backend.domain.advice import Metric, Topic
 from backend.domain.verdict import Basis, Confidence
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from backend.analysis.phases import SubtaskPhases, VertexPhases
+from backend.analysis.measures.phases import SubtaskPhases, VertexPhases
 from backend.analysis.space_time.trace import ChannelTrace, Stretch, Subtask, SubtaskTrace, Trace
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology

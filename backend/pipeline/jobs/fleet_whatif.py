@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backend.advisor.twin.fleet import JobAnswer
+from backend.advisor.twin.tiers.fleet import JobAnswer
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.history import StoredJob, open_history
 from backend.pipeline.java import SparkRuntime

@@ -18,7 +18,7 @@ from backend.advisor import lifecycle
 from backend.advisor.advice import UNITS, Change, HowTo, Interval, Recommendation, Setting, recommendation_id
 from backend.advisor.exporting import exports_of
 from backend.advisor.lifecycle import Card, Observed, SentRollBack, Step
-from backend.analysis.windows import Tally
+from backend.analysis.measures.windows import Tally
 from backend.contracts.advice import (
     CardOut,
     ChangeOut,

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.refusals import Refusal, refusal_of
+from backend.analysis.health.refusals import Refusal, refusal_of
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.ids import JobId
 from backend.services.jobs.evidence import JobHead, is_lost

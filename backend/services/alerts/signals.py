@@ -28,11 +28,11 @@ from backend.alerting.signals import (
     Signal,
     TargetSignal,
 )
-from backend.analysis.failures import is_real_failure, reasons_without_fault
-from backend.analysis.finish import PastCheckpoint, past_of
-from backend.analysis.progress import AckCurve, OpenCheckpoint, curve_of, elapsed_of_last_ack_ms, judge
-from backend.analysis.refusals import Refusal
-from backend.analysis.thresholds import RESTARTS_MIN_COUNT
+from backend.analysis.health.failures import is_real_failure, reasons_without_fault
+from backend.analysis.health.finish import PastCheckpoint, past_of
+from backend.analysis.health.progress import AckCurve, OpenCheckpoint, curve_of, elapsed_of_last_ack_ms, judge
+from backend.analysis.health.refusals import Refusal
+from backend.analysis.words.thresholds import RESTARTS_MIN_COUNT
 from backend.domain import spelling
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.analysis import sentences as say
+from backend.analysis.words import sentences as say
 from backend.contracts.advice import ChangeOut
 from backend.contracts.annotations import AnnotationIn
 from backend.contracts.checkpoint_actions import ActionIn, ActionOut, ActionTakenOut

@@ -14,8 +14,8 @@ from typing import Final
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis import sentences as say
-from backend.analysis.comparison import (
+from backend.analysis.health.health import slow_limit_ms
+from backend.analysis.measures.comparison import (
     MeasureDifference,
     Side,
     batch_parts,
@@ -25,10 +25,10 @@ from backend.analysis.comparison import (
     subtask_differences,
     vertex_differences,
 )
-from backend.analysis.health import slow_limit_ms
-from backend.analysis.matching import Matched, matched
-from backend.analysis.phases import VertexPhases, checkpoint_phases
-from backend.analysis.statistics import median
+from backend.analysis.measures.matching import Matched, matched
+from backend.analysis.measures.phases import VertexPhases, checkpoint_phases
+from backend.analysis.numbers.statistics import median
+from backend.analysis.words import sentences as say
 from backend.contracts import api
 from backend.contracts.comparing import (
     BatchPartDifferenceOut,

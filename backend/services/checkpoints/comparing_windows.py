@@ -13,8 +13,8 @@ from typing import Final, Literal
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis.matching import Matched, matched
-from backend.analysis.windows import (
+from backend.analysis.measures.matching import Matched, matched
+from backend.analysis.measures.windows import (
     MEDIAN_MIN_COUNT,
     Distribution,
     Names,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from backend.analysis.phases import VertexPhases
+from backend.analysis.measures.phases import VertexPhases
 from backend.contracts.api import VerdictOut
 from backend.contracts.causes import CriticalPathOut
 from backend.domain.ids import VertexId

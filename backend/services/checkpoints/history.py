@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis.log_buckets import quantile, rounded
+from backend.analysis.numbers.log_buckets import quantile, rounded
 from backend.contracts.history import HistoryOut, HistoryPointOut, UsualOut, UsualRangeOut
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.advisor.thresholds import QUEUE_FACTOR, QUEUE_HIGH_FACTOR, QUEUE_LOW_FACTOR
-from backend.analysis.finish import past_checkpoint, predict
-from backend.analysis.progress import (
+from backend.analysis.health.finish import past_checkpoint, predict
+from backend.analysis.health.progress import (
     AckCurve,
     Judged,
     Judgement,
@@ -24,7 +24,7 @@ from backend.analysis.progress import (
     elapsed_of_last_ack_ms,
     judge,
 )
-from backend.analysis.verdict import checkpoint_verdict
+from backend.analysis.verdict.verdict import checkpoint_verdict
 from backend.contracts.progress import AckPointOut, FinishOut, PendingOut, ProgressOut, UnalignedOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.clock import Clock

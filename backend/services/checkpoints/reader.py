@@ -10,13 +10,13 @@ from typing import Any, TypeAlias, cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis.arrays import highest_of
-from backend.analysis.critical_path import CriticalPath, Phases, critical_path, kept_pace_ms, with_persistence
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.health import slow_limit_ms
-from backend.analysis.phases import checkpoint_phases
-from backend.analysis.statistics import highest
-from backend.analysis.verdict import checkpoint_verdict
+from backend.analysis.health.health import slow_limit_ms
+from backend.analysis.measures.critical_path import CriticalPath, Phases, critical_path, kept_pace_ms, with_persistence
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.phases import checkpoint_phases
+from backend.analysis.numbers.arrays import highest_of
+from backend.analysis.numbers.statistics import highest
+from backend.analysis.verdict.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.contracts.causes import CriticalPathOut

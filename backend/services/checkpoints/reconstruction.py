@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.phases import SubtaskPhases, checkpoint_phases
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.phases import SubtaskPhases, checkpoint_phases
 from backend.contracts.barriers import BarrierEventOut
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import Checkpoint, LateBarrier

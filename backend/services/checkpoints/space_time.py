@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.analysis.critical_path import critical_path
-from backend.analysis.cut import CutCheck, check_cut
-from backend.analysis.phases import checkpoint_phases
+from backend.analysis.measures.critical_path import critical_path
+from backend.analysis.measures.cut import CutCheck, check_cut
+from backend.analysis.measures.phases import checkpoint_phases
 from backend.analysis.space_time import measured, reconstructed
 from backend.analysis.space_time.folding import Diagram, LaneVertex, fold
 from backend.analysis.space_time.trace import Trace

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.analysis.phases import SubtaskPhases, checkpoint_phases
+from backend.analysis.measures.phases import SubtaskPhases, checkpoint_phases
 from backend.contracts.api import SubtaskPhasesOut
 from backend.contracts.subtasks import CheckpointSubtasksOut, ColumnValue, SubtaskColumnsOut
 from backend.domain.errors import TooLargeError, UnknownEntityError

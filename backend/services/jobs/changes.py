@@ -13,8 +13,8 @@ from typing import Final
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.analysis import sentences as say
-from backend.analysis.change_points import ChangePoint, change_points
+from backend.analysis.numbers.change_points import ChangePoint, change_points
+from backend.analysis.words import sentences as say
 from backend.contracts.api import Page
 from backend.contracts.changes import ChangePointOut
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus

@@ -20,11 +20,12 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.advisor.tier_choice import TierChoice
-from backend.analysis import verdict_micro_batch, without_data
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.failures import without_aborted
-from backend.analysis.outliers import reading_spans
-from backend.analysis.struck_spans import struck_spans
+from backend.analysis.health.failures import without_aborted
+from backend.analysis.health.outliers import reading_spans
+from backend.analysis.health.struck_spans import struck_spans
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.queries import verdict_micro_batch
+from backend.analysis.verdict import without_data
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.engines import FLINK

@@ -20,14 +20,14 @@ from pydantic import TypeAdapter, ValidationError
 from backend.advisor import advise
 from backend.advisor.advice import Advice
 from backend.advisor.tier_choice import TierChoice
-from backend.analysis import case as cases
-from backend.analysis import micro_batches
-from backend.analysis.case import Case
-from backend.analysis.critical_path import critical_path
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.input_rates import input_per_s, use_ratio
-from backend.analysis.pressure import backpressured_max, vertex_loads
-from backend.analysis.verdict import diagnose
+from backend.analysis.measures.critical_path import critical_path
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.input_rates import input_per_s, use_ratio
+from backend.analysis.measures.pressure import backpressured_max, vertex_loads
+from backend.analysis.queries import micro_batches
+from backend.analysis.verdict import case as cases
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.verdict import diagnose
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Diagnosis, Phase
 from backend.store.jobs.reader import JobRecord

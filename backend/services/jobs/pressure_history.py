@@ -9,11 +9,11 @@ from typing import Final
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis import case as cases
-from backend.analysis import pressure as analysis
-from backend.analysis import verdict_barrier
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.thresholds import PRESSURE_WINDOW_S
+from backend.analysis.measures import pressure as analysis
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.verdict import barrier as verdict_barrier
+from backend.analysis.verdict import case as cases
+from backend.analysis.words.thresholds import PRESSURE_WINDOW_S
 from backend.contracts.pressure_history import PressureHistoryOut, SubtaskHistoryOut, SuspectOut, VertexHistoryOut
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TypedDict
 
-from backend.advisor.twin.outages import RESTART_MS
-from backend.analysis.replay_debt import RunFacts, debt_of
+from backend.advisor.twin.model.outages import RESTART_MS
+from backend.analysis.measures.replay_debt import RunFacts, debt_of
 from backend.contracts.replay_debt import ReplayDebtOut
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import ReplayDebt

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis import sentences as say
+from backend.analysis.words import sentences as say
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.jobs.reader import JobRecord, list_current

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NoReturn
 
-from backend.analysis.critical_path import CriticalPath, critical_path
-from backend.analysis.cut import check_cut
-from backend.analysis.evidence import JobEvidence
-from backend.analysis.phases import checkpoint_phases
+from backend.analysis.measures.critical_path import CriticalPath, critical_path
+from backend.analysis.measures.cut import check_cut
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.phases import checkpoint_phases
 from backend.analysis.space_time import measured as measured_trace
 from backend.analysis.space_time import reconstructed as reconstructed_trace
 from backend.analysis.space_time.folding import LaneVertex, fold
-from backend.analysis.verdict import checkpoint_verdict
+from backend.analysis.verdict.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.contracts.causes import CriticalPathOut

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from backend.advisor.advice import Candidate, EvidenceRow, Expected, Interval, Recommendation
-from backend.advisor.twin.applying import Application, headline_of
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Tier
-from backend.analysis import sentences as say
+from backend.advisor.twin.asking.applying import Application, headline_of
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Tier
+from backend.analysis.words import sentences as say
 from backend.contracts.whatif import Measure, PredictionOut
 from backend.domain.advice import Metric, Topic
 from backend.domain.verdict import Basis, Confidence

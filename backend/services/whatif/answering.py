@@ -16,14 +16,14 @@ import anyio
 import anyio.to_thread
 
 from backend.advisor.exporting import exports_of
-from backend.advisor.twin import tiers
-from backend.advisor.twin.applying import Application, application
-from backend.advisor.twin.asking import Asked, Name, asked_of, names_of, settings_of, varied
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Outcome
-from backend.advisor.twin.outcomes import Tier as QuickTier
-from backend.advisor.twin.tiers import TieredModel
+from backend.advisor.twin.asking.applying import Application, application
+from backend.advisor.twin.asking.asking import Asked, Name, asked_of, names_of, settings_of, varied
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Outcome
+from backend.advisor.twin.model.outcomes import Tier as QuickTier
+from backend.advisor.twin.tiers import tiers
+from backend.advisor.twin.tiers.tiers import TieredModel
 from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
 from backend.contracts.whatif import (

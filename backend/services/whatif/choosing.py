@@ -30,8 +30,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from backend.advisor.choice.choosing import choose
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
-from backend.advisor.twin.tiers import QuickTiers
-from backend.analysis.evidence import MODEL_WINDOW
+from backend.advisor.twin.tiers.tiers import QuickTiers
+from backend.analysis.measures.evidence import MODEL_WINDOW
 from backend.backtest.cards import ChooseFor
 from backend.backtest.moments import EVIDENCE_COUNT
 from backend.domain.checkpoint import CheckpointConfig

@@ -18,15 +18,15 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from backend.advisor.twin import runtime_tier, tiers
-from backend.advisor.twin.asking import Asked
-from backend.advisor.twin.calibration import Rehearsal
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.changing import changed
-from backend.advisor.twin.hung_writes import explained
-from backend.advisor.twin.model import Calibration, JobModel
-from backend.advisor.twin.outcomes import Simulated
-from backend.advisor.twin.predicting import with_guess
+from backend.advisor.twin.asking.asking import Asked
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.asking.changing import changed
+from backend.advisor.twin.model.hung_writes import explained
+from backend.advisor.twin.model.model import Calibration, JobModel
+from backend.advisor.twin.model.outcomes import Simulated
+from backend.advisor.twin.tiers import runtime_tier, tiers
+from backend.advisor.twin.tiers.calibration import Rehearsal
+from backend.advisor.twin.tiers.predicting import with_guess
 from backend.contracts.model import Model
 from backend.contracts.simulations import SimulationRunOut
 from backend.contracts.whatif import CalibrationOut, PredictionOut

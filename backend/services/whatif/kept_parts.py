@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from backend.advisor.twin.building import terminal_checkpoints
-from backend.analysis.evidence import JobEvidence
+from backend.advisor.twin.model.building import terminal_checkpoints
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.checkpoint import VertexDetail, largest
 from backend.domain.pressure import VertexPressure
 

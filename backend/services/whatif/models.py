@@ -17,11 +17,11 @@ import anyio
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Tier
-from backend.advisor.twin.tiers import QuickTiers, TieredModel
-from backend.analysis.evidence import MODEL_WINDOW, JobEvidence
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Tier
+from backend.advisor.twin.tiers.tiers import QuickTiers, TieredModel
+from backend.analysis.measures.evidence import MODEL_WINDOW, JobEvidence
 from backend.contracts.whatif import PREDICTION_GONE, PredictionOut
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, NotModelledError

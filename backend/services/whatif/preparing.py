@@ -22,8 +22,8 @@ import structlog
 from backend.advisor.choice.choosing import choose, refused
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
-from backend.advisor.twin import compiled_cache, fast
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.fast import compiled_cache, fast
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.backtest.cards import ChooseFor
 
 _AFTER_S: Final = 5.0

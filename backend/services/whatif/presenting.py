@@ -9,13 +9,13 @@ from typing import Final
 
 from backend.advisor.advice import Interval
 from backend.advisor.proposing import middle_of, share_interval
-from backend.advisor.twin.building import terminal_checkpoints
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Outcome
-from backend.advisor.twin.parts import duration_ms
-from backend.advisor.twin.predicting import believed_share, explains_expired
-from backend.analysis import sentences as say
-from backend.analysis.input_rates import began_anew, counted, metered
+from backend.advisor.twin.model.building import terminal_checkpoints
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Outcome
+from backend.advisor.twin.model.parts import duration_ms
+from backend.advisor.twin.tiers.predicting import believed_share, explains_expired
+from backend.analysis.measures.input_rates import began_anew, counted, metered
+from backend.analysis.words import sentences as say
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import (
     POINTS_MAX,

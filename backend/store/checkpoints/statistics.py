@@ -10,7 +10,7 @@ from sqlalchemy import Integer, Text, all_, and_, bindparam, func, literal_colum
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.log_buckets import quantile, rounded
+from backend.analysis.numbers.log_buckets import quantile, rounded
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import RunId

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ARRAY, BigInteger, BindParameter, Date, TextClause, bindparam, func, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.log_buckets import BOUNDS, Buckets, merge, quantile, rounded
+from backend.analysis.numbers.log_buckets import BOUNDS, Buckets, merge, quantile, rounded
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import HOUR, Measure, hour_of, is_lower_bound

@@ -39,8 +39,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.failures import reasons_without_fault
-from backend.analysis.log_buckets import BOUNDS, Buckets
+from backend.analysis.health.failures import reasons_without_fault
+from backend.analysis.numbers.log_buckets import BOUNDS, Buckets
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import DURATION_MAX_MS, HOUR, HourRollup, Measure, MeasureRollup, hour_of

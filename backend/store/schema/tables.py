@@ -523,7 +523,7 @@ rollup_measures = Table(
     Column("p99", Double, nullable=False),
     # The least duration of an expired checkpoint. NULL if none expired, and for other measures.
     Column("expired_min", BigInteger),
-    # Indexes and counts of the buckets of ``analysis.log_buckets``, the lowest bucket first.
+    # Indexes and counts of the buckets of ``analysis.numbers.log_buckets``, the lowest bucket first.
     Column("bucket_index", ARRAY(SmallInteger), nullable=False),
     Column("bucket_count", ARRAY(BigInteger), nullable=False),
     Index("ix_rollup_measures_hour", "hour"),

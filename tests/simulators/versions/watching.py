@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from backend.advisor import advise
-from backend.analysis.verdict import considered_count
-from backend.analysis.verdict import diagnose as verdict_of
+from backend.analysis.verdict.verdict import considered_count
+from backend.analysis.verdict.verdict import diagnose as verdict_of
 from backend.domain.address_rules import EVERYWHERE
 from backend.domain.errors import BarrierscopeError
 from backend.domain.ids import target_id

@@ -23,7 +23,7 @@ from backend.advisor.lifecycle import (
     next_step,
     watched,
 )
-from backend.analysis.windows import Direction, Tally
+from backend.analysis.measures.windows import Direction, Tally
 from backend.contracts.advice import SettingOut
 from backend.domain.advice import AdviceState, Metric, Mode
 from backend.domain.checkpoint import CheckpointConfig

@@ -10,7 +10,7 @@ import pytest
 
 from backend.advisor.replay import Recordings, _Arrivals, _Rooms
 from backend.advisor.situation import situation
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.engines import FLINK
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure

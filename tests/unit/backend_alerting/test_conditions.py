@@ -17,10 +17,10 @@ from backend.alerting.conditions import health_window_ms, read
 from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
 from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
 from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal
-from backend.analysis.finish import predict
-from backend.analysis.progress import Judged, Judgement, OpenCheckpoint
-from backend.analysis.refusals import Refusal
-from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
+from backend.analysis.health.finish import predict
+from backend.analysis.health.progress import Judged, Judgement, OpenCheckpoint
+from backend.analysis.health.refusals import Refusal
+from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import DebtOrigin, ReplayDebt

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.alerting.rules import RULES, RuleChange, RuleName, changed, rule_of, shipped
-from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO
+from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO
 from backend.domain.errors import InvalidInputError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from backend.analysis.finish import PastCheckpoint, predict
-from backend.analysis.progress import OpenCheckpoint
-from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
+from backend.analysis.health.finish import PastCheckpoint, predict
+from backend.analysis.health.progress import OpenCheckpoint
+from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.backtest.early_warning import (
     AGE_EDGES,
     LOOKS_COUNT,

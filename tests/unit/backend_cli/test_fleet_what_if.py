@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.fleet import Figures, JobAnswer
-from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.model.outcomes import Tier
+from backend.advisor.twin.tiers.fleet import Figures, JobAnswer
 from backend.cli import fleet_what_if
 from backend.cli.app import run
 

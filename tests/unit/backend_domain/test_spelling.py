@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.analysis import sentences
+from backend.analysis.words import sentences
 from backend.domain import spelling
 from backend.domain.advice import Metric
 from dashboard import text

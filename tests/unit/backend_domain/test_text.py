@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.analysis import sentences
+from backend.analysis.words import sentences
 from backend.domain.text import printable, said_once, shortened, with_whole_characters
 from dashboard import text
 

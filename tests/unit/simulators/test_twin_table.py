@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.model.outcomes import Tier
 from tests.simulators import twin_table
 from tests.simulators.twin_table import Row, families, order_of, summary, wilson
 

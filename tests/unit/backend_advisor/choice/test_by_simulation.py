@@ -10,7 +10,7 @@ import pytest
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choice import by_simulation
 from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT
-from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.model.outcomes import Tier
 from backend.domain.advice import Metric, Mode, Topic
 from backend.services.jobs.findings import choice_from, document_of_choice
 from tests.support.advised_jobs import on

@@ -17,11 +17,11 @@ from backend.advisor.losses import Losses
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import OPEN_MAX_RATIO
 from backend.advisor.tier_choice import HOLDS, Scored, Series
-from backend.advisor.twin import fast
-from backend.advisor.twin.building import build
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.model import JobModel
-from backend.advisor.twin.outcomes import Outcome
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.fast import fast
+from backend.advisor.twin.model.building import build
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.outcomes import Outcome
 from backend.domain.advice import Mode, Topic
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import RUNTIME, flink

@@ -9,7 +9,7 @@ import pytest
 
 from backend.advisor import advise
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.engines import SPARK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.analysis.phases import SubtaskPhases
+from backend.analysis.measures.phases import SubtaskPhases
 from backend.analysis.space_time.reconstructed import trace_of
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Topology, Vertex

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.analysis.cut import CutCheck, CutProblem
+from backend.analysis.measures.cut import CutCheck, CutProblem
 from backend.analysis.space_time.folding import Diagram
 from backend.domain.barriers import ChannelId
 from backend.domain.cut import CutError, CutState

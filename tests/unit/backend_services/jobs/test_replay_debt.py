@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.advisor.twin.outages import RESTART_MS
+from backend.advisor.twin.model.outages import RESTART_MS
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.engines import FLINK
 from backend.domain.observation import JobState

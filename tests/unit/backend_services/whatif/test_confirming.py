@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.advisor.twin import runtime_tier
-from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.hangs import Hangs
-from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.asking.changes import WhatIf
+from backend.advisor.twin.model.hangs import Hangs
+from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.tiers import runtime_tier
 from backend.contracts.whatif import Measure
 from backend.domain.errors import DomainError, NotModelledError, TooLargeError
 from backend.services.simulations.catalog import LIMITS

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from backend.advisor.twin.tiers import QuickTiers
-from backend.analysis.evidence import JobEvidence
+from backend.advisor.twin.tiers.tiers import QuickTiers
+from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts.whatif import Measure
 from backend.domain.engines import flink
 from backend.services.whatif.kept_parts import dropped_count, shown_part, subtask_count

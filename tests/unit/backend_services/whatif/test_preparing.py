@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from backend.advisor.twin import compiled_cache
-from backend.advisor.twin.outcomes import Tier
-from backend.advisor.twin.tiers import QuickTiers
+from backend.advisor.twin.fast import compiled_cache
+from backend.advisor.twin.model.outcomes import Tier
+from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.services.whatif import preparing
 from backend.services.whatif.preparing import Compiled, prepare_fast_tier
 from tests.support.waiting import until

@@ -1,0 +1,76 @@
+"""Counts what the job of a fast simulation has processed, from which its throughput follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from backend.advisor.twin.fast import fields as f
+from backend.advisor.twin.fast.fields import Sim
+from backend.advisor.twin.model.model import EdgeModel, JobModel, Partitioning
+from backend.advisor.twin.model.rates import throughput_of
+
+
+class Passed:
+    """Counts the records of all sources that the job has processed, or of which the input has become due."""
+
+    def __init__(self, model: JobModel, state: Sim, channel_counts: Sequence[int]) -> None:
+        """``channel_counts`` are the channels of each edge."""
+        self._state = state
+        self._weights: f.Floats | None = None
+        if any(v.source is not None and v.source.rate_per_s is None for v in model.vertices):
+            self._weights = np.repeat(_source_records_per_byte(model), channel_counts)
+
+    def records(self) -> float:
+        """Return the records up to now, minus those that had become due."""
+        found = _surplus(self._state)
+        if self._weights is not None:
+            channels = self._state.v[1 : self._weights.size + 1]
+            found -= float((self._weights * (channels[:, f.QUEUED] + channels[:, f.REMOTE_BYTES])).sum())
+        return found
+
+
+def _source_records_per_byte(model: JobModel) -> list[float]:
+    """Return for each edge how many records of the sources a byte on it stands for; 0 if nothing flows there.
+
+    Only the sources above an edge count for it. If a vertex has several outputs, a record of a source is divided evenly
+    between them, so that it is counted once and not once for each output.
+    """
+    records = throughput_of(model).records_per_s
+    sources = {v.id: records[v.id] if v.source is not None else 0.0 for v in model.vertices}
+    found = [0.0] * len(model.edges)
+    # The vertices are in the order of the flow.
+    for vertex in model.vertices:
+        outputs = [(n, e) for n, e in enumerate(model.edges) if e.source == vertex.id]
+        for number, edge in outputs:
+            share = sources[vertex.id] / len(outputs)
+            sources[edge.target] += share
+            emitted = records[vertex.id] * _emitted_ratio(model, edge)
+            found[number] = share / emitted / max(1.0, edge.record_bytes) if emitted > 0 else 0.0
+    return found
+
+
+def _emitted_ratio(model: JobModel, edge: EdgeModel) -> float:
+    """Return how many records an edge gets for one record that its source reads (of a source: emits)."""
+    target = model.vertex(edge.target)
+    copies = target.parallelism if edge.partitioning is Partitioning.BROADCAST else 1
+    return model.vertex(edge.source).output_ratio * copies
+
+
+def _surplus(state: Sim) -> float:
+    """Return the records that all sources have emitted, minus those that had become due.
+
+    A source without a rate has none due. In the steady state of a rate, this does not depend on the phase of bursts.
+    """
+    rows = slice(int(state.i[0, f.FIRST_TASK]), int(state.i[0, f.END_TASK]))
+    tasks, now = state.v[rows], float(state.v[0, f.NOW])
+    period = tasks[:, f.BURST_PERIOD]
+    is_bursty = period > 0
+    share = np.where(is_bursty, now / np.where(is_bursty, period, 1.0) % 1.0, 0.0)
+    ratio = tasks[:, f.BURST_RATIO]
+    high = np.minimum(ratio * tasks[:, f.BURST_FACTOR], 1.0)
+    burst = np.where(ratio > 0, np.minimum(share / np.maximum(ratio, 1e-9), 1.0) * high, 0.0)
+    calm = np.where(ratio < 1, np.maximum(share - ratio, 0.0) / np.maximum(1.0 - ratio, 1e-9) * (1.0 - high), 0.0)
+    due = np.where(is_bursty, now - share * period + (burst + calm) * period, now) * tasks[:, f.SOURCE_RATE]
+    return float((tasks[:, f.EMITTED] - due)[state.i[rows, f.SOURCE] == 1].sum())

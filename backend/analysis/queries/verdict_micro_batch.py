@@ -1,0 +1,270 @@
+"""Judges a Spark query: whether its micro-batches keep up, and which part takes most of their time.
+
+Spark has no barriers. The signs of ``micro_batches`` show whether batches keep up with the input. The phases of a
+batch show what takes its time. A query is failing if its newest batch failed: the query has ended, and a restart
+begins with the same batch. A query is failing too if its driver has stopped reporting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from backend.analysis.measures import samples
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.queries import micro_batches as batches
+from backend.analysis.queries.micro_batches import BatchPart, BatchReport, Sign
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import CONFIDENT_COUNT, HEALTH_MIN_COUNT
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.micro_batch import PressureSign
+from backend.domain.verdict import Basis, Confidence, Diagnosis, Evidence, Health, Verdict, VerdictKind
+
+PART_MIN_SHARE = 0.5
+"""A part is the cause if it takes at least this share of the batches' time."""
+
+_KINDS = {
+    BatchPart.RUN: VerdictKind.CAPACITY,
+    BatchPart.STATE_COMMIT: VerdictKind.STORE,
+    BatchPart.LOG: VerdictKind.STORE,
+    BatchPart.SOURCE: VerdictKind.LATE_INPUT,
+}
+_WORDS = {
+    BatchPart.RUN: "running the query itself",
+    BatchPart.STATE_COMMIT: "committing the state stores",
+    BatchPart.LOG: "writing the checkpoint log (the folders offsets and commits)",
+    BatchPart.SOURCE: "asking the sources for new data",
+    BatchPart.PLANNING: "planning",
+}
+_CULPRITS = {
+    BatchPart.RUN: "it lacks capacity for its input",
+    BatchPart.STATE_COMMIT: "its state store is slow",
+    BatchPart.LOG: "the checkpoint store is slow",
+    BatchPart.SOURCE: "its sources are slow",
+}
+
+
+_HEADLINES = {
+    BatchPart.RUN: "The query lacks capacity for its input",
+    BatchPart.STATE_COMMIT: "The state store is slow",
+    BatchPart.LOG: "The checkpoint store is slow",
+    BatchPart.SOURCE: "The sources are slow",
+}
+
+
+def diagnose(evidence: JobEvidence) -> Diagnosis:
+    """Return the health of a job's micro-batches, and the verdict."""
+    failed = _newest_failed(evidence.checkpoints)
+    found = batches.report(evidence.checkpoints, evidence.config)
+    if failed is not None:
+        return Diagnosis(Health.FAILING, _failure(failed, found))
+    if not found.judged:
+        return Diagnosis(Health.TOO_FEW, _nothing_yet(evidence))
+    if found.is_behind:
+        return Diagnosis(Health.SLOW, _behind(found, "The query is behind"))
+    health = Health.HEALTHY if len(found.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
+    return Diagnosis(health, _well(found, _well_lead(found, health, has_all=samples.has_all(evidence))))
+
+
+def silent(heard_at: datetime) -> Diagnosis:
+    """Return the diagnosis of a query whose driver has sent nothing since ``heard_at``: the query is failing.
+
+    ``heard_at`` is a time on the driver's clock.
+    """
+    at = f"{heard_at:%Y-%m-%d %H:%M:%S} UTC"
+    verdict = Verdict(
+        kind=VerdictKind.UNDECIDED,
+        sentence=f"The driver has sent nothing since {at}: it was killed, hangs, or cannot reach Barrierscope.",
+        confidence=Confidence.LOW,
+        evidence=(Evidence(f"a live driver's listener reports every 10 s; its last report came at {at}", "age"),),
+        would_decide=("whether the driver's process runs, and the end of its log",),
+        headline="The driver is silent",
+        detail=f"It has sent nothing since {at}: it was killed, hangs, or cannot reach Barrierscope.",
+    )
+    return Diagnosis(Health.FAILING, verdict)
+
+
+def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
+    """Return the verdict on one micro-batch: which part took most of its time, and whether the query kept up then."""
+    if checkpoint.header.status is CheckpointStatus.FAILED:
+        return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config))
+    number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
+    if took is None:
+        return _not_ended(checkpoint)
+    lead = f"Batch {number} took {say.duration(took)}"
+    upto = [c for c in evidence.checkpoints if c.header.checkpoint_id <= number]
+    around = batches.report(upto, evidence.config)
+    own = batches.report([checkpoint], evidence.config)
+    # Combine the parts of this batch with the signs of the batches up to it, because a single batch shows no sign.
+    found = BatchReport(own.judged, around.interval, around.signs, own.shares)
+    if around.is_behind:
+        return _behind(found, f"{lead}; the query was behind")
+    return _well(found, lead)
+
+
+def count_of(evidence: JobEvidence) -> int:
+    """Return how many micro-batches ``diagnose`` judges."""
+    return len(batches.report(evidence.checkpoints, evidence.config).judged)
+
+
+def _newest_failed(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    ended = [c for c in checkpoints if c.header.status.is_terminal]
+    return ended[-1] if ended and ended[-1].header.status is CheckpointStatus.FAILED else None
+
+
+def _failure(failed: Checkpoint, found: BatchReport) -> Verdict:
+    message = failed.header.failure_message or "an error without a message"
+    number = failed.header.checkpoint_id
+    rows = [
+        Evidence(f"Spark's error: {message}", "failure message"),
+        Evidence(
+            f"batch {number} follows the last completed one; Spark reports no number for a failed batch",
+            "batch number",
+            Basis.RECONSTRUCTED,
+        ),
+        Evidence(f"a restart of the query begins with batch {number} again", "batch number", Basis.RECONSTRUCTED),
+    ]
+    return Verdict(
+        kind=VerdictKind.UNDECIDED,
+        sentence=f"The query ended in batch {number} with {_short(message)}.",
+        confidence=Confidence.MEDIUM,
+        evidence=(*rows, *_rows(found)),
+        would_decide=("the error in full, among the job's events and in the driver's log",),
+        headline=f"The query ended in batch {number}",
+        detail=f"{_short(message)}.",
+    )
+
+
+def _nothing_yet(evidence: JobEvidence) -> Verdict:
+    is_none = samples.none_completed(evidence)
+    return _undecided("No micro-batch has ended yet" if is_none else "No micro-batch that has ended is known")
+
+
+def _not_ended(checkpoint: Checkpoint) -> Verdict:
+    number = checkpoint.header.checkpoint_id
+    if checkpoint.header.status.is_terminal:
+        return _undecided(f"The duration of batch {number} is not known")
+    return _undecided(f"Batch {number} has not ended yet")
+
+
+def _undecided(lead: str) -> Verdict:
+    return Verdict(
+        kind=VerdictKind.UNDECIDED,
+        sentence=f"{lead}; there is nothing to judge.",
+        confidence=Confidence.LOW,
+        would_decide=("a micro-batch that has ended",),
+        headline=lead,
+        detail="There is nothing to judge.",
+    )
+
+
+def _behind(found: BatchReport, lead: str) -> Verdict:
+    part, share = found.shares[0] if found.shares else (BatchPart.PLANNING, 0.0)
+    is_ruled = share >= PART_MIN_SHARE
+    most = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
+    why = "; no part of a batch takes half of its time"
+    headline, detail = lead, "No part of a batch takes half of its time."
+    if is_ruled and part in _CULPRITS:
+        why = f" because {_CULPRITS[part]}: {most}"
+        headline, detail = _HEADLINES[part], f"{lead}: {most}."
+    elif is_ruled:
+        why = f"; {most}"
+        detail = f"{most[:1].upper()}{most[1:]}."
+    is_by_pauses_alone = all(s.sign is PressureSign.UTILISATION for s in found.raised)
+    confidence = Confidence.HIGH if len(found.judged) >= CONFIDENT_COUNT else Confidence.MEDIUM
+    return Verdict(
+        kind=_KINDS.get(part, VerdictKind.UNDECIDED) if is_ruled else VerdictKind.UNDECIDED,
+        sentence=f"{lead}{why}.",
+        confidence=Confidence.MEDIUM if is_by_pauses_alone else confidence,
+        evidence=_rows(found),
+        would_decide=_missing(found) if is_by_pauses_alone else (),
+        headline=headline,
+        detail=detail,
+    )
+
+
+def _missing(found: BatchReport) -> tuple[str, ...]:
+    # The only sign is that the query never pauses. This proves nothing, because a query without a trigger interval
+    # never pauses, and because file sources report no backlog. The verdict therefore lists the readings that would
+    # decide.
+    missing = ["the backlog of the sources, which these do not report"]
+    if found.interval is None:
+        missing.insert(
+            0, "the trigger's interval (trigger_interval_ms of the listener): without an interval, a query never pauses"
+        )
+    return tuple(missing)
+
+
+def _well(found: BatchReport, lead: str) -> Verdict:
+    is_busy = any(s.sign is PressureSign.UTILISATION for s in found.raised)
+    many = len(found.judged)
+    confidence = Confidence.HIGH if many >= CONFIDENT_COUNT and not is_busy else Confidence.MEDIUM
+    return Verdict(
+        kind=VerdictKind.NONE,
+        sentence=f"{lead}: the query keeps up with its input.",
+        confidence=confidence if many >= HEALTH_MIN_COUNT else Confidence.LOW,
+        evidence=_rows(found),
+        headline=lead,
+        detail="The query keeps up with its input.",
+    )
+
+
+def _well_lead(found: BatchReport, health: Health, *, has_all: bool) -> str:
+    took, many = say.duration(found.duration_median_ms or 0), len(found.judged)
+    if health is Health.TOO_FEW:
+        return f"Only {many} micro-batch{'' if many == 1 else 'es'}{' so far' if has_all else ' known'}, at {took}"
+    return f"Micro-batches are healthy at {took}"
+
+
+def _rows(found: BatchReport) -> tuple[Evidence, ...]:
+    """Return the rows in order: raised signs, the parts of a batch, its duration, other signs, state."""
+    raised = [_sign_row(s) for s in found.signs if s.is_raised]
+    others = [_sign_row(s) for s in found.signs if not s.is_raised]
+    return (*raised, *_part_rows(found), *_duration_rows(found), *others, *_state_rows(found))
+
+
+def _sign_row(sign: Sign) -> Evidence:
+    unit = "count" if sign.sign is PressureSign.BACKLOG_GROWTH else "ratio"
+    value = None if sign.value is None else say.rounded(sign.value)
+    return Evidence(sign.statement, sign.sign.value, sign.basis, value, None if value is None else unit)
+
+
+def _part_rows(found: BatchReport) -> list[Evidence]:
+    rows = []
+    for part, share in found.shares:
+        is_mean = part in (BatchPart.STATE_COMMIT, BatchPart.RUN) and found.share(BatchPart.STATE_COMMIT) is not None
+        basis = Basis.RECONSTRUCTED if is_mean else Basis.MEASURED
+        text = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
+        rows.append(Evidence(text, f"share of {part.value}", basis, say.rounded(share), "ratio"))
+    return rows
+
+
+def _duration_rows(found: BatchReport) -> list[Evidence]:
+    took, many = found.duration_median_ms, len(found.judged)
+    if took is None:
+        return []
+    number = found.judged[0].header.checkpoint_id
+    text = f"duration of batch {number}" if many == 1 else f"median duration of {many} batches"
+    rows = [Evidence(text, "batchDuration", value=say.rounded(took), unit="ms")]
+    if found.interval is not None:
+        rows.append(Evidence("trigger interval", "interval", found.interval.basis, found.interval.ms, "ms"))
+    return rows
+
+
+def _state_rows(found: BatchReport) -> list[Evidence]:
+    last = found.judged[-1].batch if found.judged else None
+    if last is None or last.state is None:
+        return []
+    rows = []
+    row_count, snapshot_lag = last.state.row_count, last.state.snapshot_lag
+    if row_count is not None:
+        rows.append(Evidence(f"the state holds {row_count} rows", "state rows", value=row_count, unit="count"))
+    if snapshot_lag is not None:
+        text = f"a recovery would replay {snapshot_lag} batches since the newest snapshot of the state"
+        rows.append(Evidence(text, "snapshot lag", Basis.RECONSTRUCTED, snapshot_lag, "count"))
+    return rows
+
+
+def _short(message: str) -> str:
+    line = " ".join(message.split()).rstrip(".")
+    return line if len(line) <= 160 else f"{line[:159]}…"

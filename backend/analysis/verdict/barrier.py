@@ -1,0 +1,365 @@
+"""Rules about the travel of the barrier: a late source, a full vertex or subtask, a long time in the queues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan
+
+import numpy as np
+
+from backend.analysis.measures import hosts, travel
+from backend.analysis.measures.hosts import SlowHost
+from backend.analysis.measures.pressure import Suspect, VertexLoad, suspect_of
+from backend.analysis.measures.travel import Hop, LateSource
+from backend.analysis.numbers.arrays import highest_of, indices_of, mean_of
+from backend.analysis.numbers.statistics import median
+from backend.analysis.verdict import rows
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.draft import are, draft, weaker
+from backend.analysis.verdict.lasts import last_of
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import (
+    BACKPRESSURED_HIGH_RATIO,
+    BACKPRESSURED_MIN_RATIO,
+    BACKPRESSURED_OK_RATIO,
+    HOP_MIN_MS,
+    SIBLINGS_BUSY_RATIO,
+    STANDOUT_RATIO,
+)
+from backend.domain.ids import VertexId
+from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
+
+_HELD_ALWAYS_RATIO = 0.8
+
+
+def late_source(case: Case) -> Verdict | None:
+    """Return the verdict if a source emits its barrier late although nothing holds the source back."""
+    if not case.is_suffering:
+        return None
+    late = travel.late_source(case.evidence.topology, case.long_ones, case.least_ms)
+    if late is None:
+        return None
+    load = case.loads.get(late.vertex_id)
+    held = None if load is None else highest_of(load.backpressured[[i for i in late.subtasks if i < load.busy.size]])
+    if load is not None and held is not None and held >= BACKPRESSURED_HIGH_RATIO and not _is_held_alike(load, late):
+        # A subtask with this much back-pressure cannot process the trigger in time, so the cause is downstream of it.
+        return None
+    vertex = case.name(late.vertex_id)
+    where = say.where(vertex, late.subtasks, case.subtask_count(late.vertex_id))
+    below = [case.name(v) for v in case.evidence.topology.downstream(late.vertex_id)]
+    waits = f"{say.listed(below)} {'waits' if len(below) == 1 else 'wait'} for its barrier"
+    return draft(
+        case,
+        VerdictKind.LATE_INPUT,
+        f"{where} emit{'s' if len(late.subtasks) == 1 else ''} the barrier only "
+        f"{say.duration(late.start_delay_ms)} after the trigger: the delay is in the source, and not downstream of it",
+        vertex_id=late.vertex_id,
+        subtasks=late.subtasks,
+        phase=Phase.START_DELAY,
+        explained_ms=late.start_delay_ms,
+        evidence=[
+            rows.number(f"{vertex}: largest start delay, mean", "start_delay", late.start_delay_ms, "ms"),
+            rows.number("checkpoints in which it emitted late", "start_delay", late.checkpoint_count, "count"),
+            *([rows.note(waits)] if below else []),
+            *rows.fare(case),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+    )
+
+
+def _is_held_alike(load: VertexLoad, late: LateSource) -> bool:
+    """Return whether other subtasks of the source are on time although they are held back as much as the late ones.
+
+    A subtask that is held back nearly always may be late by chance, so it is not compared.
+    """
+    others = [i for i in load.known_subtasks if i not in late.subtasks]
+    mine = [i for i in load.known_subtasks if i in late.subtasks]
+    if not others or not mine or (highest_of(load.backpressured) or 0.0) >= _HELD_ALWAYS_RATIO:
+        return False
+    least = float(np.nanmin(load.backpressured[others]))
+    return (highest_of(load.backpressured[mine]) or 0.0) <= least + BACKPRESSURED_OK_RATIO
+
+
+def by_pressure(case: Case) -> Verdict | None:
+    """Return the verdict if a full subtask is downstream of a back-pressured one, even if no checkpoint is late."""
+    suspect = case.suspect
+    if suspect is None:
+        return None
+    slow = hosts.slow_host(case.evidence, case.loads, suspect.vertex_id, suspect.full)
+    if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
+        return _on_slow_host(case, suspect, slow)
+    is_undecided = suspect.kind is VerdictKind.UNDECIDED
+    is_whole = suspect.kind is VerdictKind.CAPACITY
+    named = tuple(range(case.subtask_count(suspect.vertex_id))) if is_whole else suspect.full
+    verdict = draft(
+        case,
+        suspect.kind,
+        reason(case, suspect),
+        vertex_id=suspect.vertex_id,
+        subtasks=named,
+        phase=case.travel_phase,
+        explained_ms=explained_ms(case, suspect.vertex_id),
+        evidence=[
+            *rows.load(case, suspect),
+            *rows.arrival(case, suspect.vertex_id),
+            *rows.hiding(case),
+            *_meaning(case, suspect),
+            *rows.fare(case),
+            *rows.travel(case, suspect.vertex_id),
+            *rows.lateness(case, suspect.vertex_id),
+            *rows.late(case, suspect.vertex_id),
+            *rows.persistence(case, suspect.vertex_id, named),
+            *rows.broadcast(case, suspect.vertex_id),
+            *([] if case.apart is None else [rows.note(case.apart)]),
+            *rows.settings(case),
+        ],
+        confidence=_confidence(case, suspect),
+        would_decide=("records read by each subtask, from readings a minute apart",)
+        if is_undecided or suspect.is_contradicted
+        else (),
+    )
+    return replace(verdict, last=last_of(case, suspect.vertex_id)) if is_whole else verdict
+
+
+def explained_ms(case: Case, vertex_id: VertexId) -> float | None:
+    """Return how long the barrier took from the sources to the last subtask of a vertex: the median over checkpoints.
+
+    A culprit holds back the vertices above it, so the time before them is due to it too.
+    """
+    if not case.is_suffering:
+        return None
+    topology = case.evidence.topology
+    sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
+    spent: list[float | None] = []
+    for walked in case.walked:
+        phases = walked.phases.get(vertex_id)
+        if phases is None:
+            continue
+        begun = max(
+            (highest_of(walked.phases[s].first_barrier_ms) or 0.0 for s in sources if s in walked.phases), default=0.0
+        )
+        travel_ms = phases.travel_ms
+        # If the time of a subtask is missing (NaN), the maximum is missing too.
+        reached = float(np.maximum.reduce(travel_ms)) if travel_ms.size else None
+        if reached is not None and isnan(reached):
+            reached = float(walked.duration_ms)
+        spent.append(None if reached is None else max(0.0, reached - begun))
+    return median(spent)
+
+
+def _on_slow_host(case: Case, suspect: Suspect, slow: SlowHost) -> Verdict:
+    """Return the verdict on a host whose subtasks are slow in several vertices."""
+    named = [case.name(v) for v in slow.cost_ratios]
+    least = say.times(min(slow.cost_ratios.values()))
+    return draft(
+        case,
+        VerdictKind.SLOW_HOST,
+        f"host {slow.host} is slow: at {say.listed(named)}, a record takes at least {least} as long there as on other"
+        " hosts",
+        vertex_id=suspect.vertex_id,
+        subtasks=suspect.full,
+        phase=case.travel_phase,
+        explained_ms=explained_ms(case, suspect.vertex_id),
+        evidence=[
+            *(
+                rows.reconstructed(
+                    f"{case.name(v)}: busy time per record on {slow.host} over that on other hosts",
+                    "busyRatio / numRecordsIn",
+                    times,
+                    "ratio",
+                )
+                for v, times in slow.cost_ratios.items()
+            ),
+            *rows.load(case, suspect),
+            *rows.arrival(case, suspect.vertex_id),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=_confidence(case, suspect),
+    )
+
+
+def by_queue(case: Case) -> Verdict | None:
+    """Return the verdict if barriers wait long in the queue before a vertex that is not always full.
+
+    This is so if the input comes in bursts. Averages of a minute then show the vertex as idle most of the time, so the
+    time of the barrier decides, and the readings decide between one slow subtask and a slow vertex. If the vertex is
+    held back by a busier one below it, that one is named: it fills the queues above it.
+    """
+    if not case.loads or not case.report.is_mixed or case.suspect is not None or not case.is_suffering:
+        return None
+    hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
+    if hop is None or hop.vertex_id not in case.loads:
+        return None
+    named_id = _holder_of(case, hop.vertex_id)
+    load = case.loads[named_id]
+    feeders = [u for u in case.evidence.topology.upstream(named_id) if u in case.loads]
+    most = max(feeders, key=lambda u: highest_of(case.loads[u].backpressured) or 0.0, default=None)
+    if most is None:
+        return None
+    waiting = indices_of(hop.hop_ms >= max(HOP_MIN_MS, STANDOUT_RATIO * hop.longest_ms))
+    if named_id != hop.vertex_id:
+        waiting = indices_of(load.busy >= STANDOUT_RATIO * (highest_of(load.busy) or 0.0))
+    rest = [i for i in load.known_subtasks if i not in waiting]
+    if (mean_of(load.busy[list(waiting)]) or 0.0) < (mean_of(load.busy[rest]) or 0.0):
+        # The subtasks with a queue are less busy than their siblings, so they do not work off the queue.
+        return None
+    held = highest_of(case.loads[most].backpressured) or 0.0
+    suspect = suspect_of(load, waiting, (most, held))
+    slow = hosts.slow_host(case.evidence, case.loads, named_id, waiting)
+    if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
+        return _on_slow_host(case, suspect, slow)
+    vertex, total = case.name(named_id), case.subtask_count(named_id)
+    # Between the bursts all subtasks are idle, so the busy times are compared with each other and not with a limit.
+    are_alike = 0 < SIBLINGS_BUSY_RATIO * suspect.busy <= (suspect.siblings_busy or 0.0)
+    is_whole = suspect.kind is VerdictKind.CAPACITY or are_alike or len(waiting) * 2 > total
+    kind = VerdictKind.CAPACITY if is_whole else suspect.kind
+    where = vertex if is_whole else say.where(vertex, waiting, total)
+    is_one = len(waiting) == 1
+    why = {
+        VerdictKind.CAPACITY: "it cannot keep up when much input comes",
+        VerdictKind.SKEW: f"{'it gets' if is_one else 'they get'} more records than {'its' if is_one else 'their'}"
+        " siblings (key skew)",
+        VerdictKind.STRAGGLER: f"{'it needs' if is_one else 'they need'} longer for a record than"
+        f" {'its' if is_one else 'their'} siblings (straggler)",
+    }.get(kind, "because of key skew or of a straggler")
+    return draft(
+        case,
+        kind,
+        f"{_queue_text(case, hop, named_id, where=where, is_one=is_whole or is_one)}: {why}",
+        vertex_id=named_id,
+        subtasks=tuple(range(total)) if is_whole else waiting,
+        phase=case.travel_phase,
+        explained_ms=explained_ms(case, named_id),
+        evidence=[
+            rows.reconstructed(
+                f"{case.name(hop.vertex_id)}: longest hop of the barrier, mean", "start_delay", hop.longest_ms, "ms"
+            ),
+            *rows.load(case, suspect),
+            *rows.fare(case),
+            *rows.travel(case, named_id),
+            *rows.settings(case),
+        ],
+        confidence=weaker(case.confidence, Confidence.LOW if kind is VerdictKind.UNDECIDED else Confidence.MEDIUM),
+        would_decide=("records read by each subtask, from readings a minute apart",)
+        if kind is VerdictKind.UNDECIDED
+        else (),
+    )
+
+
+def _holder_of(case: Case, vertex_id: VertexId) -> VertexId:
+    """Return the vertex that holds this one back: the lowest of those below it that are each busier than the last."""
+    while True:
+        load = case.loads[vertex_id]
+        busy = highest_of(load.busy) or 0.0
+        below = {
+            v: highest_of(case.loads[v].busy) or 0.0
+            for v in case.evidence.topology.downstream(vertex_id)
+            if v in case.loads
+        }
+        lower = max(below, key=lambda v: below[v], default=None)
+        held = highest_of(load.backpressured) or 0.0
+        if lower is None or held < BACKPRESSURED_MIN_RATIO or below[lower] <= busy:
+            return vertex_id
+        vertex_id = lower
+
+
+def _queue_text(case: Case, hop: Hop, named_id: VertexId, *, where: str, is_one: bool) -> str:
+    longest = say.duration(hop.longest_ms)
+    if named_id == hop.vertex_id:
+        return f"the barrier waits up to {longest} in the queue before {where}"
+    front = case.name(hop.vertex_id)
+    return f"{where} {'holds' if is_one else 'hold'} back {front}, and the barrier waits up to {longest} before {front}"
+
+
+def by_travel(case: Case) -> Verdict | None:
+    """Return the verdict if there are no readings of back-pressure: it names the most downstream vertex with a queue.
+
+    A queue shows as a long hop of the barrier to the vertex.
+    """
+    if case.loads or not case.is_suffering:
+        return None
+    hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
+    if hop is None:
+        return None
+    vertex, total, waiting = case.name(hop.vertex_id), hop.hop_ms.size, hop.long_subtasks
+    is_most = len(waiting) * 2 > total
+    longest = say.duration(hop.longest_ms)
+    text = f"the barrier waits up to {longest} in the queues before {say.where(vertex, waiting, total)}"
+    if is_most:
+        text = f"{vertex} is at capacity: the barrier waits up to {longest} in the queues before it"
+    return draft(
+        case,
+        VerdictKind.CAPACITY if is_most else VerdictKind.UNDECIDED,
+        text,
+        vertex_id=hop.vertex_id,
+        subtasks=tuple(range(total)) if is_most else waiting,
+        phase=case.travel_phase,
+        explained_ms=hop.longest_ms,
+        evidence=[
+            rows.reconstructed(f"{vertex}: longest hop of the barrier, mean", "start_delay", hop.longest_ms, "ms"),
+            rows.reconstructed(f"{vertex}: subtasks with a long hop, of {total}", "start_delay", len(waiting), "count"),
+            rows.note("back-pressure could not be read: one slow subtask and a slow vertex look alike"),
+            *rows.fare(case),
+            *rows.travel(case, hop.vertex_id),
+            *rows.late(case, hop.vertex_id),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.LOW,
+        would_decide=("back-pressure of each vertex, read while the job runs", "records read by each subtask"),
+    )
+
+
+def reason(case: Case, suspect: Suspect) -> str:
+    """Return the second part of the verdict's sentence: the culprit and the cause."""
+    vertex, total = case.name(suspect.vertex_id), case.subtask_count(suspect.vertex_id)
+    who, where = say.subtasks(suspect.full, total), say.where(vertex, suspect.full, total)
+    busy, verb = say.percent(suspect.busy), are(suspect.full)
+    others = say.percent(suspect.siblings_busy or 0.0)
+    share, cost = suspect.share_ratio, suspect.cost_ratio
+    when = "" if suspect.without is None else f" outside {suspect.without}"
+    if suspect.kind is VerdictKind.CAPACITY:
+        if total == 1:
+            return f"{vertex} is at capacity: its only subtask is busy {busy} of the time{when}"
+        rest = "" if suspect.siblings_busy is None else f" and the others {others}"
+        last, often, one = last_of(case, suspect.vertex_id), "", ""
+        if last is not None:
+            one = f", and its subtask {last.subtask} gets the barrier last"
+            often = f"; last in {last.last_count} of {say.checkpoints(last.checkpoint_count)}"
+        return f"{vertex} is at capacity{one}: {who} {verb} busy {busy}{rest} of the time{when}{often}"
+    if suspect.kind is VerdictKind.SKEW:
+        gets = "gets" if len(suspect.full) == 1 else "get"
+        if share is None or share == float("inf"):
+            return f"{where} {gets} all the records (key skew)"
+        return f"{where} {gets} {say.times(share)} the records of a sibling (key skew)"
+    if suspect.kind is VerdictKind.STRAGGLER and cost is not None:
+        machines = case.evidence.hosts(suspect.vertex_id, suspect.full)
+        at = f" on {say.listed(machines)}" if machines else ""
+        slow = f"{where}{at} {verb} slow"
+        return f"{slow}: each record takes {say.times(cost)} as long as at a sibling (straggler)"
+    return f"{where} {verb} busy {busy} of the time{when} and the others {others}: key skew or a straggler"
+
+
+def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
+    """Return a row that explains the kind of the verdict, if it needs an explanation."""
+    match suspect.kind:
+        case VerdictKind.STRAGGLER:
+            return [rows.note("a slow host or slow code, not key skew: its share of the records is too small for that")]
+        case VerdictKind.UNDECIDED:
+            return [rows.note("the readings do not show whether it gets more records or needs longer for each")]
+        case _:
+            return []
+
+
+def _confidence(case: Case, suspect: Suspect) -> Confidence:
+    if suspect.kind is VerdictKind.UNDECIDED:
+        return Confidence.LOW
+    if suspect.without is not None:
+        return weaker(case.confidence, Confidence.MEDIUM)
+    # If the checkpoints neither fail nor take long, only the readings decide, and the number of checkpoints does not
+    # matter.
+    few = Confidence.MEDIUM if case.loads[suspect.vertex_id].reading_count < 2 else Confidence.HIGH
+    base = weaker(few, case.confidence) if case.is_suffering or case.apart is not None else few
+    is_clear = suspect.feeder_backpressured >= BACKPRESSURED_HIGH_RATIO and not suspect.is_contradicted
+    return base if is_clear else weaker(base, Confidence.MEDIUM)

@@ -1,0 +1,220 @@
+"""Rules about causes outside the subtasks: the coordinator, restarts, and the replay of data after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import pairwise
+
+import numpy as np
+
+from backend.analysis.measures.phases import longest_ms
+from backend.analysis.numbers.arrays import Floats, highest_of, median_of
+from backend.analysis.numbers.statistics import median
+from backend.analysis.verdict import rows, stalls
+from backend.analysis.verdict.case import Case, Walked
+from backend.analysis.verdict.draft import by_count, draft
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import (
+    ACK_WAIT_MIN_RATIO,
+    PERSISTED_MIN_BYTES,
+    PHASE_MIN_MS,
+    PHASE_MIN_RATIO,
+    SIBLINGS_BUSY_RATIO,
+    STANDOUT_RATIO,
+)
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.ids import VertexId
+from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
+
+_RECOVERING = "INITIALIZING"
+_SOURCES_MIN = 2
+# Two sources that are held back may begin together by chance.
+_HELD_SOURCES_MIN = 3
+# Start delays that are at least this share of the longest one are equally long.
+_ALIKE_RATIO = 0.7
+# The mailboxes of idle tasks take a message within this time.
+_TOGETHER_MS = 20
+# Two readings belong to a wait if at least this share of the time between them does.
+_INSIDE_RATIO = 0.6
+
+
+def restart_loop(case: Case) -> Verdict | None:
+    """Return the verdict if the job restarts again and again although its checkpoints are well."""
+    times = case.report.restarts
+    if not times or case.is_suffering:
+        return None
+    newest = max(case.evidence.exceptions)[1].splitlines()[0][:160]
+    took = case.report.duration_median_ms
+    well = "" if took is None else f" ({say.duration(took)})"
+    usual = median((b - a).total_seconds() * 1000 for a, b in pairwise(times)) or 0.0
+    return draft(
+        case,
+        VerdictKind.RESTARTS,
+        f'its checkpoints are well{well}, so they are not the cause. The newest exception is "{newest}"',
+        evidence=[
+            rows.number("restarts of the job that follow each other closely", "exceptions", len(times), "count"),
+            rows.reconstructed("time from one restart to the next, median", "exceptions", usual, "ms"),
+            *rows.restarts(case),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=by_count(len(times)),
+    )
+
+
+def replaying(case: Case) -> Verdict | None:
+    """Return the verdict if subtasks still process restored in-flight data, so that no checkpoint can begin."""
+    if not case.evidence.exceptions and not case.evidence.restart_count:
+        return None
+    completed = [c for c in case.evidence.checkpoints if c.header.status is CheckpointStatus.COMPLETED]
+    persisted = completed[-1].header.persisted_bytes if completed else None
+    if persisted is None or persisted < PERSISTED_MIN_BYTES:
+        return None
+    busy = [
+        (p.vertex_id, tuple(i for i, s in enumerate(p.statuses) if s == _RECOVERING)) for p in case.evidence.placements
+    ]
+    waiting = [(v, subtasks) for v, subtasks in busy if subtasks]
+    if not waiting:
+        return None
+    vertex_id, subtasks = max(waiting, key=lambda w: len(w[1]))
+    where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
+    still, done = ("processes", "it has finished") if len(subtasks) == 1 else ("process", "they have finished")
+    number = completed[-1].header.checkpoint_id
+    return draft(
+        case,
+        VerdictKind.REPLAY,
+        f"{where} still {still} in-flight data of checkpoint {number} after the restart: until {done}, no"
+        " checkpoint can begin",
+        vertex_id=vertex_id,
+        subtasks=subtasks,
+        evidence=[
+            rows.number(f"in-flight data that checkpoint {number} persisted", "persisted", persisted, "bytes"),
+            *[
+                rows.number(f"{case.name(v)}: subtasks that are still restoring", "status", len(s), "count")
+                for v, s in waiting
+            ],
+            *rows.restarts(case),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def late_coordinator(case: Case) -> Verdict | None:
+    """Return the verdict if the subtasks are in time, but the coordinator triggers them or counts them late."""
+    if not case.is_suffering:
+        return None
+    waits = [w for w in case.walked if w.phases]
+    late = [ms for w in waits if (ms := _ack_wait_ms(case, w)) is not None]
+    if late and len(late) >= PHASE_MIN_RATIO * len(waits):
+        took = median(late) or 0.0
+        return draft(
+            case,
+            VerdictKind.COORDINATOR,
+            f"the coordinator (JobManager) is late: it counts acknowledgements {say.duration(took)} after the subtasks"
+            " have finished",
+            phase=Phase.ACK_WAIT,
+            explained_ms=took,
+            evidence=[
+                rows.reconstructed("longest wait of an acknowledgement, median", "ack - async end", took, "ms"),
+                rows.number("checkpoints in which acknowledgements waited", "latest_ack_timestamp", len(late), "count"),
+                rows.note("subtasks of all vertices wait, so no subtask and no host is the cause"),
+                *rows.fare(case),
+                *rows.calm(case),
+                *rows.settings(case),
+            ],
+        )
+    sources = [v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)]
+    if any(v not in case.loads for v in sources):
+        # Without readings, a source that is busy looks the same.
+        return None
+    are_free = all(_is_free(case, v) for v in sources)
+    triggers = [(w, ms) for w in waits if (ms := _trigger_ms(case, w, sources, are_free=are_free)) is not None]
+    if not triggers or len(triggers) < PHASE_MIN_RATIO * len(waits):
+        return None
+    took = median(ms for _, ms in triggers) or 0.0
+    if not are_free and not _flow_on(case, sources, triggers):
+        return None
+    why = ", and none of them is busy" if are_free else "; sources that are held back would begin at different times"
+    return draft(
+        case,
+        VerdictKind.COORDINATOR,
+        f"the coordinator (JobManager) is late: its trigger reaches every source only after {say.duration(took)}",
+        phase=Phase.START_DELAY,
+        explained_ms=took,
+        evidence=[
+            rows.number("start delay of the sources, median", "start_delay", took, "ms"),
+            rows.note(f"all sources begin late by the same time{why}"),
+            *rows.fare(case),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+    )
+
+
+def _ack_wait_ms(case: Case, walked: Walked) -> float | None:
+    """Return the longest wait of an acknowledgement, if subtasks of all vertices wait; None otherwise.
+
+    The wait is the time from the end of a subtask's async part to the arrival of its acknowledgement.
+    """
+    least = max(PHASE_MIN_MS, case.least_ms(walked.duration_ms))
+    if longest_ms(walked.phases, Phase.ACK_WAIT) < least:
+        return None
+    by_vertex: list[Floats] = []
+    for phases in walked.phases.values():
+        waits = np.where(phases.has_clock_skew, np.nan, phases.ack_ms - phases.async_end_ms)
+        if np.isnan(waits).all():
+            continue
+        by_vertex.append(waits[~np.isnan(waits)])
+    if not by_vertex:
+        return None
+    waits = np.concatenate(by_vertex)
+    longest = highest_of(waits) or 0.0
+    if longest < least:
+        return None
+    # The coordinator handles the messages one after the other, so the first ones may wait little.
+    is_waiting = waits >= min(PHASE_MIN_MS, STANDOUT_RATIO * longest)
+    is_everywhere = all(highest_of(row) is not None and row.max() >= PHASE_MIN_MS for row in by_vertex)
+    return longest if is_everywhere and is_waiting.mean() >= ACK_WAIT_MIN_RATIO else None
+
+
+def _trigger_ms(case: Case, walked: Walked, sources: Sequence[VertexId], *, are_free: bool) -> float | None:
+    """Return the start delay of the sources if all are equally late; None otherwise.
+
+    Sources that are held back take the trigger when they get room in their output, each at another time. So they must
+    be late by nearly the same number of milliseconds.
+    """
+    rows_ = [walked.phases[v].first_barrier_ms for v in sources if v in walked.phases]
+    delays = np.concatenate(rows_) if rows_ else np.empty(0)
+    if delays.size < (_SOURCES_MIN if are_free else _HELD_SOURCES_MIN) or np.isnan(delays).any():
+        return None
+    least, longest = float(delays.min()), float(delays.max())
+    is_long = least >= max(PHASE_MIN_MS, case.least_ms(walked.duration_ms))
+    are_alike = least >= _ALIKE_RATIO * longest if are_free else longest - least <= _TOGETHER_MS
+    return median_of(delays) if is_long and are_alike else None
+
+
+def _flow_on(case: Case, sources: Sequence[VertexId], triggers: Sequence[tuple[Walked, float]]) -> bool:
+    """Return whether no vertex after the sources is known to stand still while the sources waited for the trigger.
+
+    If such a vertex stands still, all sources wait for room, and get it at the same time.
+    """
+    spans = [(at := w.checkpoint.header.triggered_at, at + timedelta(milliseconds=ms)) for w, ms in triggers]
+    for vertex_id in dict.fromkeys(v for s in sources for v in case.evidence.topology.downstream(s)):
+        subtasks = range(case.subtask_count(vertex_id))
+        reads = stalls.reads_in(case, vertex_id, subtasks, spans, overlap_min=_INSIDE_RATIO)
+        if reads is not None and reads.are_few:
+            return False
+    return True
+
+
+def _is_free(case: Case, vertex_id: VertexId) -> bool:
+    """Return whether the readings show that the source could have taken the trigger at once.
+
+    A source of which the engine reports no busy time, or no back-pressure, may be busy or held back all the time.
+    """
+    load = case.loads[vertex_id]
+    held = highest_of(load.busy), highest_of(load.backpressured)
+    return all(share is not None and share < SIBLINGS_BUSY_RATIO for share in held)

@@ -1,0 +1,194 @@
+"""Rules about jobs that take no checkpoints: checkpointing is off, or every checkpoint is refused.
+
+The coordinator does not say why it refuses a checkpoint before it starts; only its log does. So the states of the tasks
+decide: Flink takes no checkpoint while a task that must take part has not started, nor after a task has finished unless
+checkpoints after that are on (from 1.14 on; the default from 1.15 on).
+"""
+
+from __future__ import annotations
+
+import re
+
+from backend.analysis.health import refusals
+from backend.analysis.health.refusals import ENDED, STARTING, Refusal, tasks_in
+from backend.analysis.measures import samples
+from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.verdict import rows
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.draft import draft
+from backend.analysis.words import sentences as say
+from backend.domain import flink_options
+from backend.domain.checkpoint import CheckpointHeader, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+from backend.domain.verdict import Confidence, Evidence, Verdict, VerdictKind
+
+_AFTER_FINISH = "execution.checkpointing.checkpoints-after-tasks-finish"
+# From this version on, the engine reports whether it takes checkpoints after a task has finished, and does by default.
+_REPORTED_FROM = (1, 15)
+_OPTIONAL_FROM = (1, 14)
+_TASKS_NAMED_MAX = 3
+_Tasks = list[tuple[VertexId, tuple[int, ...]]]
+
+
+def switched_off(case: Case) -> Verdict | None:
+    """Return the verdict if the job takes no periodic checkpoints."""
+    config = case.evidence.config
+    if config is None or not config.is_off:
+        return None
+    done = [c.header for c in case.evidence.checkpoints if c.header.status is CheckpointStatus.COMPLETED]
+    newest = max(done, key=refusals.ended_at, default=None)
+    if case.evidence.topology.is_batch:
+        reason = "the job runs in batch mode, which starts again from the results of finished tasks"
+    elif newest is None and not samples.none_completed(case.evidence):
+        reason = "a failure loses all state since the last checkpoint, which is not known"
+    elif newest is None:
+        reason = "a failure loses all state of the job"
+    else:
+        reason = f"a failure loses all state since {_last(case, newest)}"
+    return draft(
+        case,
+        VerdictKind.CHECKPOINTING_OFF,
+        reason,
+        evidence=[
+            rows.note("the engine reports no checkpoint interval"),
+            *([rows.note(f"{_last(case, newest)} is the newest that completed")] if newest is not None else []),
+            *rows.restarts(case),
+            *rows.calm(case),
+        ],
+        confidence=Confidence.HIGH,
+    )
+
+
+def _last(case: Case, header: CheckpointHeader) -> str:
+    age_ms = (case.evidence.now - refusals.ended_at(header)).total_seconds() * 1000
+    what = "checkpoint" if header.kind.value == "checkpoint" else "savepoint"
+    return f"{what} {header.checkpoint_id}, {say.duration(max(0.0, age_ms))} ago"
+
+
+def refused(case: Case) -> Verdict | None:
+    """Return the verdict if every checkpoint is refused before it starts, or declined by the tasks at once."""
+    refusal = case.report.refusal
+    if refusal is None:
+        return None
+    starting, ended = tasks_in(case.evidence, STARTING), tasks_in(case.evidence, ENDED)
+    if starting:
+        return _drafted(case, refusal, starting, f"{_named(case, starting)} {_verb(starting, 'is', 'are')} not running")
+    if ended and (found := _after_finish(case, refusal, ended)) is not None:
+        return found
+    if refusal.declined_for is FailureReason.BLOCKING_OUTPUT:
+        reason = "the job has a blocking exchange, and a task behind it starts only when the tasks before it have ended"
+        return _drafted(case, refusal, [], reason)
+    missing = ["the log of the JobManager at 'Failed to trigger', which names the reason"]
+    if not case.evidence.placements:
+        missing.append("the states of the subtasks")
+    return _drafted(
+        case,
+        refusal,
+        [],
+        "why they are refused is not reported",
+        confidence=Confidence.LOW,
+        would_decide=tuple(missing),
+    )
+
+
+def _after_finish(case: Case, refusal: Refusal, ended: _Tasks) -> Verdict | None:
+    """Return the verdict that checkpoints are refused because tasks have finished; None if they are taken after that.
+
+    The engine reports the setting from 1.15 on. Before 1.14 there is none, and in 1.14 it is off by default.
+    """
+    config = case.evidence.config
+    who = f"{_named(case, ended)} {_verb(ended, 'has', 'have')} finished"
+    if config is not None and config.ends_with_first_task:
+        reason = f"{who}, and the job takes no checkpoint after that: set {after_finish_key(case.evidence)} to true"
+        return _drafted(case, refusal, ended, reason)
+    version = _version(case.evidence)
+    if refusal.declined_for is FailureReason.DECLINED_TASK_CLOSING:
+        reason = (
+            f"{who}: the state of a vertex that has finished in part may need all of its subtasks (union list state)"
+        )
+        return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM)
+    if version is None or version >= _REPORTED_FROM:
+        return None
+    flink = f"{who}, and Flink {case.evidence.flink_version} takes no checkpoint after that"
+    if version < _OPTIONAL_FROM:
+        return _drafted(case, refusal, ended, f"{flink}: upgrade to 1.15 or later, or keep the tasks from finishing")
+    reason = f"{flink} by default: set {after_finish_key(case.evidence)} to true"
+    return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM)
+
+
+def _drafted(
+    case: Case,
+    refusal: Refusal,
+    tasks: _Tasks,
+    reason: str,
+    *,
+    confidence: Confidence | None = None,
+    would_decide: tuple[str, ...] = (),
+) -> Verdict:
+    vertex_id, subtasks = tasks[0] if len(tasks) == 1 else (None, ())
+    return draft(
+        case,
+        VerdictKind.REFUSED,
+        reason,
+        vertex_id=vertex_id,
+        subtasks=subtasks,
+        evidence=[
+            *_counted(refusal),
+            *[rows.number(f"{case.name(v)}: {_states(case, v)}", "status", len(s), "count") for v, s in tasks],
+            *rows.restarts(case),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=confidence or (Confidence.HIGH if refusal.is_counted else Confidence.MEDIUM),
+        would_decide=would_decide,
+    )
+
+
+def _counted(refusal: Refusal) -> list[Evidence]:
+    found = [
+        rows.reconstructed(
+            "time since a checkpoint last began, or was not declined at once",
+            "trigger_timestamp",
+            refusal.silent_ms,
+            "ms",
+        )
+    ]
+    if refusal.declined_count:
+        reason = refusal.declined_for.value if refusal.declined_for is not None else "no reason"
+        text = f"checkpoints that a task declined in a row ({reason})"
+        found.insert(0, rows.number(text, "failed", refusal.declined_count, "count"))
+    if refusal.refused_count:
+        text = "failures in this time that the engine counted without a checkpoint"
+        row = rows.reconstructed if refusal.is_about else rows.number
+        found.insert(0, row(text, "failed", refusal.refused_count, "count"))
+    return found
+
+
+def _named(case: Case, tasks: _Tasks) -> str:
+    names = [say.where(case.name(v), s, case.subtask_count(v)) for v, s in tasks[:_TASKS_NAMED_MAX]]
+    more = len(tasks) - _TASKS_NAMED_MAX
+    return say.listed([*names, f"{more} more"] if more > 0 else names)
+
+
+def _states(case: Case, vertex_id: VertexId) -> str:
+    placement = next(p for p in case.evidence.placements if p.vertex_id == vertex_id)
+    words = sorted({s for s in placement.statuses if s is not None and s in STARTING | ENDED})
+    return f"subtasks that are {' or '.join(words)}"
+
+
+def _verb(tasks: _Tasks, one: str, many: str) -> str:
+    return one if len(tasks) == 1 and len(tasks[0][1]) == 1 else many
+
+
+def after_finish_key(evidence: JobEvidence) -> str:
+    """Return the key of the setting that allows checkpoints after a task has finished, as this version names it."""
+    version = _version(evidence)
+    release = flink_options.releases()[-1] if version is None else flink_options.nearest(version)
+    option = flink_options.option(_AFTER_FINISH, release)
+    return _AFTER_FINISH if option is None else option.key
+
+
+def _version(evidence: JobEvidence) -> tuple[int, int] | None:
+    found = re.match(r"(\d{1,4})\.(\d{1,4})", evidence.flink_version or "")
+    return (int(found[1]), int(found[2])) if found else None

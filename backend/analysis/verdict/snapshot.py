@@ -1,0 +1,286 @@
+"""Rules about snapshots: a snapshot that fails, a long sync or async part, a snapshot that does not reach the store."""
+
+from __future__ import annotations
+
+from backend.analysis.health import failures
+from backend.analysis.health.failures import FailingSubtask
+from backend.analysis.measures import snapshots
+from backend.analysis.measures.pressure import backpressured_max
+from backend.analysis.measures.snapshots import LongPart, Unanswered
+from backend.analysis.numbers.arrays import highest_of
+from backend.analysis.verdict import rows
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.draft import by_count, draft
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import BACKPRESSURED_MIN_RATIO, NAMED_INTERVAL_RATIO, PHASE_MIN_RATIO
+from backend.domain.checkpoint import Checkpoint
+from backend.domain.failure import FailureReason
+from backend.domain.verdict import Confidence, Evidence, Health, Phase, Verdict, VerdictKind
+
+_HOSTS_MIN = 2
+# Two failures at two subtasks may each have a cause of their own.
+_REFUSED_MIN_COUNT = 3
+
+
+def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict | None:
+    """Return the verdict if exactly one subtask was pending in every failure that a task caused.
+
+    ``checkpoints`` are all checkpoints of the job. A case of one checkpoint is compared with them.
+    """
+    failed = [w for w in case.walked if w.is_failed]
+    if not failed or all(w.is_expired for w in failed):
+        return None
+    judged = tuple(w.checkpoint for w in case.walked) if len(case.walked) > 1 else checkpoints
+    found = failures.failing_subtask(judged, has_restarts=case.has_restarts)
+    if found is None or found.failure_count * 2 < len(failed):
+        return None
+    if found.failure_count == 1 and (found.alone_count == 0 or case.suspect is not None):
+        return None
+    where = f"{case.name(found.vertex_id)} subtask {found.subtask}"
+    hosts = case.evidence.hosts(found.vertex_id, (found.subtask,))
+    at = f" on {say.listed(hosts)}" if hosts else ""
+    which = _which(case, found, len(failed))
+    said = f' ("{found.message}")' if found.message else ""
+    return draft(
+        case,
+        VerdictKind.FAILING_SUBTASK,
+        f"{where}{at} did not acknowledge {which}{said}",
+        vertex_id=found.vertex_id,
+        subtasks=(found.subtask,),
+        phase=found.phase,
+        evidence=[
+            rows.number(f"failures in which {where} had not acknowledged", "pending", found.failure_count, "count"),
+            rows.number("of these, all other subtasks had acknowledged", "pending", found.alone_count, "count"),
+            *_where_the_cause_is(case),
+            rows.note(f"failure reason: {found.reason.value}{said}"),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=by_count(found.failure_count),
+    )
+
+
+def refusing_store(case: Case) -> Verdict | None:
+    """Return the verdict if the asynchronous parts of checkpoints end with an error, and not at one subtask only.
+
+    An error that comes at once at changing subtasks is of what they all write to. A store that is only slow makes
+    checkpoints expire.
+    """
+    failed = [w for w in case.walked if w.checkpoint.header.failure_reason is FailureReason.ASYNC_FAILURE]
+    if len(failed) < _REFUSED_MIN_COUNT or 2 * len(failed) < len(case.walked):
+        return None
+    durations = [ms for w in failed if (ms := w.checkpoint.header.end_to_end_duration_ms) is not None]
+    pending = {d.vertex_id for w in failed for d in w.checkpoint.details if None in d.ack_delay_ms}
+    only = next(iter(pending)) if len(pending) == 1 else None
+    after = f" after at most {say.duration(max(durations))}" if durations else ""
+    who = "their asynchronous parts" if only is None else f"the asynchronous parts of {case.name(only)}"
+    return draft(
+        case,
+        VerdictKind.STORE,
+        f"{who} end with an error{after}: the checkpoint store refuses what they write, or cannot be reached",
+        vertex_id=only,
+        phase=Phase.ASYNC,
+        evidence=[
+            rows.number("checkpoints whose asynchronous part failed", "failureReason", len(failed), "count"),
+            *_where_the_cause_is(case),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.MEDIUM,
+        would_decide=(
+            "the error in the log of a task manager: a full disk, directory or quota, a missing permission, expired"
+            " credentials, or no connection",
+        ),
+    )
+
+
+def _which(case: Case, found: FailingSubtask, failed_count: int) -> str:
+    """Return the failed checkpoints in words, to follow ``did not acknowledge``.
+
+    The sentence begins with how many checkpoints failed, so a pronoun is enough.
+    """
+    if case.is_of_one or failed_count == 1:
+        return "it"
+    return "them" if found.failure_count == failed_count else f"{found.failure_count} of them"
+
+
+def _where_the_cause_is(case: Case) -> list[Evidence]:
+    # The engine records no exception for a declined checkpoint. A note then refers to the log.
+    return rows.restarts(case) or [rows.note("the job has no exception: the log of its task manager shows the cause")]
+
+
+def long_sync(case: Case) -> Verdict | None:
+    """Return the verdict if a sync part by itself takes much of the checkpoints' time."""
+    return _long_part(case, Phase.SYNC)
+
+
+def long_async(case: Case) -> Verdict | None:
+    """Return the verdict if an async part by itself takes much of the checkpoints' time."""
+    return _long_part(case, Phase.ASYNC)
+
+
+def _long_part(case: Case, phase: Phase) -> Verdict | None:
+    """Return the verdict on a long snapshot part.
+
+    If the checkpoints are healthy, a part is named too if it takes at least half of their time, and a tenth of the
+    interval. It is no alarm: it tells what to change if they should be quicker.
+    """
+    if not case.is_suffering and not case.is_of_one and case.report.health is not Health.HEALTHY:
+        return None
+    held_back = [
+        v for v, load in case.loads.items() if (highest_of(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO
+    ]
+    part = snapshots.long_part(
+        case.evidence.topology,
+        case.evidence.config,
+        case.long_ones,
+        held_back=held_back,
+        least_ms=case.least_ms if case.is_suffering else _half_of,
+        is_calm=not case.is_suffering,
+        phase=phase,
+    )
+    if part is None or not (case.is_suffering or _takes_much_of_interval(case, part)):
+        return None
+    host = _host_of_all(case, part)
+    kind = VerdictKind.SYNC if part.phase is Phase.SYNC else VerdictKind.STORE
+    return draft(
+        case,
+        kind if host is None else VerdictKind.SLOW_HOST,
+        _long_part_text(case, part) if host is None else _slow_host_text(case, part, host),
+        explained_ms=part.part_ms,
+        vertex_id=part.vertex_id,
+        subtasks=part.subtasks,
+        phase=part.phase,
+        evidence=[
+            *_long_part_rows(case, part),
+            *([] if case.is_suffering else [rows.note("the interval and the timeout leave enough time for it")]),
+            *rows.fare(case),
+            *rows.travel(case, part.vertex_id),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+    )
+
+
+def _half_of(duration_ms: float) -> float:
+    return PHASE_MIN_RATIO * duration_ms
+
+
+def _takes_much_of_interval(case: Case, part: LongPart) -> bool:
+    config = case.evidence.config
+    interval_ms = None if config is None else config.interval_ms
+    return interval_ms is not None and part.part_ms >= NAMED_INTERVAL_RATIO * interval_ms
+
+
+def _host_of_all(case: Case, part: LongPart) -> str | None:
+    """Return the host if the part is long at the subtasks of one host only, and so in another vertex too."""
+    hosts = case.evidence.hosts(part.vertex_id, part.subtasks)
+    others = case.evidence.hosts(part.vertex_id, tuple(range(case.subtask_count(part.vertex_id))))
+    if len(hosts) != 1 or len(others) < _HOSTS_MIN or not part.likewise:
+        return None
+    alike = [case.evidence.hosts(p.vertex_id, p.subtasks) == hosts for p in part.likewise]
+    return hosts[0] if all(alike) else None
+
+
+def _slow_host_text(case: Case, part: LongPart, host: str) -> str:
+    vertices = say.listed([case.name(v) for v in (part.vertex_id, *(p.vertex_id for p in part.likewise))])
+    took = say.duration(part.part_ms)
+    return (
+        f"host {host} is slow: the {part.phase.value} parts of {vertices} take up to {took} there, and less elsewhere"
+    )
+
+
+def _long_part_text(case: Case, part: LongPart) -> str:
+    where = say.where(case.name(part.vertex_id), part.subtasks, case.subtask_count(part.vertex_id))
+    text = f"the {part.phase.value} part of {where} takes {say.duration(part.part_ms)}"
+    if part.phase is Phase.SYNC:
+        return f"{text}: the task processes no records meanwhile"
+    if part.siblings_ms is None and not case.is_suffering:
+        size = f" {say.size(part.total_bytes)}" if part.total_bytes else ""
+        return f"{text}: it writes{size} to the checkpoint store"
+    if part.siblings_ms is None:
+        return f"{text}: the checkpoint store, or the way to it, is too slow"
+    hosts = case.evidence.hosts(part.vertex_id, part.subtasks)
+    return f"{text}: the way{f' from {say.listed(hosts)}' if hosts else ''} to the checkpoint store is slow"
+
+
+def _long_part_rows(case: Case, part: LongPart) -> list[Evidence]:
+    vertex, phase = case.name(part.vertex_id), part.phase.value
+    where = say.where(vertex, part.subtasks, case.subtask_count(part.vertex_id))
+    many = f", in {part.checkpoint_count} of {part.considered_count} checkpoints" if part.considered_count > 1 else ""
+    found = [rows.number(f"{where}: {phase} part{many}", phase, part.part_ms, "ms")]
+    if part.siblings_ms is not None:
+        found.append(rows.number(f"{vertex}: {phase} part of the other subtasks", phase, part.siblings_ms, "ms"))
+    if part.size_bytes is not None and part.phase is Phase.ASYNC:
+        each = ", each" if len(part.subtasks) > 1 else ""
+        found.append(rows.number(f"{where}: bytes written{each}", "checkpointed_size", part.size_bytes, "bytes"))
+        if part.siblings_ms is None and part.total_bytes and part.part_ms:
+            text = f"{vertex}: bytes written in a second, by all subtasks together"
+            rate = part.total_bytes / part.part_ms * 1000
+            found.append(rows.reconstructed(text, "checkpointed_size / async", rate, "bytes"))
+    for other in part.likewise:
+        text = f"{case.name(other.vertex_id)}: {phase} part, which is long too"
+        found.append(rows.number(text, phase, other.part_ms, "ms"))
+    return found
+
+
+def unanswered(case: Case) -> Verdict | None:
+    """Return the verdict if a snapshot does not reach the store.
+
+    The checkpoints expired or have been open for too long, although nothing is back-pressured.
+    """
+    most = backpressured_max(case.loads)
+    if not case.waiting or (most is not None and most[1] >= BACKPRESSURED_MIN_RATIO):
+        return None
+    found = snapshots.unanswered(case.evidence.topology, case.waiting, has_readings=most is not None)
+    if found is None:
+        return None
+    vertex = case.name(found.vertex_id)
+    count = found.checkpoint_count
+    others = found.others_ack_ms
+    unread = [rows.note("back-pressure could not be read, but the barrier was not late before it")]
+    return draft(
+        case,
+        VerdictKind.STORE,
+        _unanswered_text(case, found),
+        explained_ms=case.typical_ms,
+        vertex_id=found.vertex_id,
+        subtasks=found.subtasks,
+        phase=Phase.ASYNC,
+        evidence=[
+            rows.number(f"checkpoints in which only {vertex} had not acknowledged", "pending", count, "count"),
+            rows.number("latest acknowledgement of the others, median", "latest_ack_timestamp", others, "ms"),
+            *_first_barrier(case, found),
+            *(rows.calm(case) or unread),
+            *rows.late(case, found.vertex_id),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.LOW if most is None or len(case.walked) < 2 else Confidence.MEDIUM,
+        would_decide=(
+            "a checkpoint that completes, after a longer timeout: is its sync or its async part long?",
+            "a message above the size limit in the logs: an acknowledgement that holds small state (the store's memory"
+            " threshold) may be larger than a message may be (pekko.framesize, before Flink 1.18 akka.framesize)",
+        ),
+    )
+
+
+def _unanswered_text(case: Case, found: Unanswered) -> str:
+    vertex, total, count = case.name(found.vertex_id), case.subtask_count(found.vertex_id), len(found.subtasks)
+    if 1 < count == total:
+        return f"no subtask of {vertex} acknowledged: {_lost(2)}"
+    return f"{say.where(vertex, found.subtasks, total)} did not acknowledge: {_lost(count)}"
+
+
+def _lost(count: int) -> str:
+    """Return what did not arrive. Flink reports nothing of a subtask that has not acknowledged, so it may be either."""
+    if count == 1:
+        return "its snapshot does not reach the store, or its acknowledgement does not reach the JobManager"
+    return "their snapshots do not reach the store, or their acknowledgements do not reach the JobManager"
+
+
+def _first_barrier(case: Case, found: Unanswered) -> list[Evidence]:
+    if found.first_barrier_ms is None:
+        return []
+    text = f"{case.name(found.vertex_id)}: time until its first barrier, although it did not acknowledge"
+    return [rows.number(text, "checkpointStartDelayNanos", found.first_barrier_ms, "ms")]

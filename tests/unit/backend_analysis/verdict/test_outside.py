@@ -1,0 +1,154 @@
+"""Tests of causes outside the subtasks: the coordinator, restarts, and the replay of data after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.analysis.verdict.verdict import diagnose
+from backend.domain.failure import FailureReason
+from backend.domain.topology import Placement
+from backend.domain.verdict import Health, Phase, VerdictKind
+from tests.support.handwritten_jobs import CHAIN, LAST, MIDDLE, SOURCE, START, completed, detail, job, quick, reading
+from tests.support.handwritten_runs import CALM, HEALTHY_RUN, declined, two_readings
+
+
+def acknowledged_late(number, waits_ms):
+    """Build a checkpoint whose subtasks finish within 50 ms, and whose acknowledgements arrive later."""
+    return completed(number, *(detail(v, first=[40] * 4, ack=[40 + w for w in waits_ms[v]]) for v in CHAIN))
+
+
+LATE = {v: [3_000, 3_200, 3_100, 3_400] for v in CHAIN}
+
+
+def test_acknowledgements_that_all_arrive_late_show_a_late_coordinator():
+    found = diagnose(job([acknowledged_late(n, LATE) for n in range(1, 9)], CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.SLOW, VerdictKind.COORDINATOR)
+    assert (found.verdict.vertex, found.verdict.phase) == (None, Phase.ACK_WAIT)
+    assert "counts acknowledgements 3.4 s after the subtasks have finished" in found.verdict.sentence
+
+
+@pytest.mark.parametrize("waits", [{**LATE, SOURCE: [0] * 4}, {v: [3_400, 0, 0, 0] for v in CHAIN}])
+def test_acknowledgements_of_one_vertex_or_one_subtask_do_not_show_a_late_coordinator(waits):
+    found = diagnose(job([acknowledged_late(n, waits) for n in range(1, 9)], CALM))
+
+    assert found.verdict.kind is not VerdictKind.COORDINATOR
+
+
+def triggered_late(number, delays_ms):
+    last = max(delays_ms)
+    return completed(
+        number, detail(SOURCE, first=delays_ms), *(detail(v, first=[last + 10] * 4) for v in (MIDDLE, LAST))
+    )
+
+
+def test_a_trigger_that_reaches_every_idle_source_late_shows_a_late_coordinator():
+    run = [triggered_late(n, [3_500, 3_510, 3_490, 3_505]) for n in range(1, 9)]
+
+    found = diagnose(job(run, CALM)).verdict
+    assert (found.kind, found.vertex) == (VerdictKind.COORDINATOR, None)
+    # Without readings, a source that is busy looks the same.
+    assert diagnose(job(run)).verdict.kind is VerdictKind.LATE_INPUT
+
+
+HELD_SOURCE = two_readings(reading(SOURCE, [0.1] * 4, [0.8] * 4), reading(MIDDLE, [1.0] * 4), reading(LAST, [0.1] * 4))
+
+
+@pytest.mark.parametrize(("spread_ms", "is_coordinator"), [(15, True), (400, False)])
+def test_sources_that_are_held_back_show_a_late_coordinator_only_if_all_begin_at_the_same_time(
+    spread_ms, is_coordinator
+):
+    run = [triggered_late(n, [3_500 + i * spread_ms // 3 for i in range(4)]) for n in range(1, 9)]
+
+    found = diagnose(job(run, HELD_SOURCE)).verdict
+
+    named = {found.kind, None if found.second is None else found.second.kind}
+    assert (VerdictKind.COORDINATOR in named) is is_coordinator
+
+
+def test_sources_that_a_standing_vertex_holds_back_begin_together_and_do_not_show_a_late_coordinator():
+    run = [triggered_late(n, [3_500] * 4) for n in range(1, 9)]
+    seconds = range(50)
+    held = [reading(SOURCE, [0.1] * 4, [0.8] * 4, at_s=s) for s in seconds]
+    # It reads nothing in the first three seconds of each interval of five, in which the barriers wait.
+    stands = [reading(MIDDLE, [1.0] * 4, records=[100 * (s // 5 * 2 + max(0, s % 5 - 3))] * 4, at_s=s) for s in seconds]
+
+    found = diagnose(job(run, [*held, *stands])).verdict
+
+    assert found.kind is not VerdictKind.COORDINATOR
+    assert found.second is None or found.second.kind is not VerdictKind.COORDINATOR
+
+
+def test_a_late_source_subtask_that_is_free_is_named_although_its_siblings_are_held_back():
+    held = two_readings(
+        reading(SOURCE, [0.1] * 4, [0.0, 0.9, 0.9, 0.9]), reading(MIDDLE, [0.4] * 4), reading(LAST, [0.1] * 4)
+    )
+
+    found = diagnose(job([triggered_late(n, [3_500, 5, 5, 5]) for n in range(1, 9)], held)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.LATE_INPUT, (0,))
+
+
+def test_one_late_source_subtask_is_not_the_coordinator():
+    found = diagnose(job([triggered_late(n, [3_500, 5, 5, 5]) for n in range(1, 9)], CALM)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.LATE_INPUT, (0,))
+
+
+# --- restarts -------------------------------------------------------------------------------------------------------
+
+
+def crashes(*at_s):
+    return tuple((START + timedelta(seconds=s), "java.lang.IllegalStateException: poison\n\tat Foo") for s in at_s)
+
+
+def test_a_job_that_restarts_every_half_minute_is_not_healthy():
+    found = diagnose(job(HEALTHY_RUN, CALM, restart_count=4, exceptions=crashes(-40, -10, 20, 50)))
+
+    assert (found.health, found.verdict.kind) == (Health.RESTARTING, VerdictKind.RESTARTS)
+    assert found.verdict.sentence == (
+        "The job restarts every 30.0 s; its checkpoints are well (40 ms), so they are not the cause."
+        ' The newest exception is "java.lang.IllegalStateException: poison".'
+    )
+
+
+def test_checkpoints_that_the_restarts_end_do_not_hide_the_loop():
+    ended = [declined(n, {n % 4, 3 - n % 2}, FailureReason.COORDINATOR_SUSPENDED) for n in (3, 6)]
+    run = sorted([*ended, *(quick(n) for n in (1, 2, 4, 5, 7, 8))], key=lambda c: c.header.checkpoint_id)
+
+    found = diagnose(job(run, CALM, restart_count=3, exceptions=crashes(0, 30, 55)))
+
+    assert (found.health, found.verdict.kind) == (Health.RESTARTING, VerdictKind.RESTARTS)
+
+
+@pytest.mark.parametrize("at_s", [(20, 50), (-600, -590, -580), (-4_000, -2_000, 50)])
+def test_few_or_old_restarts_leave_the_job_healthy(at_s):
+    found = diagnose(job(HEALTHY_RUN, CALM, restart_count=3, exceptions=crashes(*at_s)))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
+
+
+# --- replay ---------------------------------------------------------------------------------------------------------
+
+
+def restoring(statuses):
+    return tuple(
+        Placement(v, ("h",) * 4, ("t",) * 4, (2,) * 4, statuses if v == LAST else ("RUNNING",) * 4) for v in CHAIN
+    )
+
+
+def test_subtasks_that_process_in_flight_data_after_a_restart_are_named():
+    last = replace(HEALTHY_RUN[-1], header=replace(HEALTHY_RUN[-1].header, persisted_bytes=5_000_000))
+    statuses = ("RUNNING", "INITIALIZING", "INITIALIZING", "RUNNING")
+
+    found = diagnose(
+        job([*HEALTHY_RUN[:-1], last], CALM, restart_count=1, exceptions=crashes(50), placements=restoring(statuses))
+    ).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.REPLAY, "last", (1, 2))
+    assert any(row.value == 5_000_000 and row.unit == "bytes" for row in found.evidence)
+    calm = diagnose(job([*HEALTHY_RUN[:-1], last], CALM, placements=restoring(statuses))).verdict
+    assert calm.kind is VerdictKind.NONE, "no restart was seen: the job has only just started"

@@ -61,7 +61,7 @@ def line(alert: AlertOut, where: tzinfo) -> Component:
     return html.Li(
         [
             state(alert.state, is_quiet=bool(alert.silenced_by)),
-            dcc.Link(alert.summary, href=routes.alert(alert.id)),
+            dcc.Link(alert.summary, href=routes.alert(alert.id), title=alert.summary),
             html.Span(text.short(alert.rule, _NAME_MAX), className="chip", title=alert.rule),
             *marks(alert),
             since(alert, where),

@@ -52,7 +52,20 @@ def test_the_pages_that_show_names_are_never_wider_than_the_window(page):
 
 @pytest.mark.slow
 def test_no_page_is_wider_than_the_window(page):
-    assert _faults(page, [example.name for example in PAGES if not example.is_heavy]) == {}
+    # The login page shows no name and leaves the application.
+    assert _faults(page, [example.name for example in PAGES if example.kind and not example.is_heavy]) == {}
+
+
+def test_the_line_of_alerts_over_a_job_cuts_only_the_sentence_which_is_whole_on_demand(page):
+    page.set_viewport_size({"width": _LAPTOP_PX, "height": 900})
+    show(page, next(e for e in PAGES if e.name == "job"))
+    line = page.locator("#job-alerts .alert-line")
+    link, since = line.locator("a"), line.locator(".age")
+    assert long("payments-settlement") in (link.get_attribute("title") or "")
+    box, card = since.bounding_box(), page.locator("#job-alerts .card").first.bounding_box()
+    assert box is not None
+    assert card is not None
+    assert box["x"] + box["width"] <= card["x"] + card["width"]
 
 
 def test_the_whole_names_of_an_incident_are_there_on_demand(page):

@@ -246,7 +246,7 @@ def stray_scroll_bars(page: Page) -> list[str]:
     found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll('#react-entry-point *')].filter(function (e) {
             const how = getComputedStyle(e);
-            const scrolls = (value, px) => (value === 'auto' || value === 'scroll') && px > 0 && px < 12;
+            const scrolls = (value, px) => (value === 'auto' || value === 'scroll') && px > 0 && px <= 12;
             const [x, y] = [e.scrollWidth - e.clientWidth, e.scrollHeight - e.clientHeight];
             const isStray = scrolls(how.overflowX, x) || scrolls(how.overflowY, y);
             return isStray && e.clientWidth > 0 && e.checkVisibility();

@@ -57,7 +57,7 @@ def _measured(now: MeasuredNowOut | None, count: int) -> str:
 
     if now is None or now.value is None:
         return "-"
-    words = _number(now.value, now.unit)
+    words = f"{'at least ' if now.is_lower_bound else ''}{_number(now.value, now.unit)}"
     if now.measure is Measure.EXPIRED and count:
         counted = f"{round(now.value * count)} of {count}"
         words = counted if count < FEW_COUNT else f"{words}, {counted}"

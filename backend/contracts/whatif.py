@@ -185,6 +185,9 @@ class MeasuredNowOut(Model):
     """
     high: float | None = None
     """The upper end of the interval."""
+    is_lower_bound: bool = False
+    """Whether ``value`` is only a lower bound: checkpoints that expired count with the time until then, and with the
+    sync parts of the subtasks that acknowledged."""
     values: list[float | None] = []
     """The value of each of ``checkpoint_ids``. Empty for a measure that single checkpoints do not have."""
     basis: Basis = Basis.MEASURED

@@ -105,7 +105,8 @@ def _measured(now: MeasuredNowOut | None, count: int) -> html.Td:
         return html.Td(text.MISSING, className="right number")
     is_span = now.low is not None and now.high is not None
     span = f"{value(now.low, now.unit)} to {value(now.high, now.unit)}" if is_span else "no interval is known"
-    words, about = value(now.value, now.unit), "the middle 90 % of these checkpoints"
+    words = text.bounded(value(now.value, now.unit), is_lower_bound=now.is_lower_bound)
+    about = "the middle 90 % of these checkpoints"
     if now.measure is Measure.THROUGHPUT:
         about = "the middle 90 % of the rates of the readings"
     elif now.measure is Measure.EXPIRED and count:

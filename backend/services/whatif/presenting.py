@@ -33,6 +33,7 @@ from backend.contracts.whatif_scores import SCORED_AS
 from backend.domain.checkpoint import CheckpointStatus, largest
 from backend.domain.pressure import VertexPressure
 from backend.domain.replay_debt import ReplayBound
+from backend.domain.rollup import is_lower_bound
 from backend.domain.verdict import Basis
 from backend.services.whatif.models import ModelledJob
 
@@ -240,13 +241,26 @@ def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
         (Measure.SYNC, middle_of(syncs), syncs),
     ]
     bases = {Measure.THROUGHPUT: basis}
-    return [_now(*row, bases.get(row[0], Basis.MEASURED)) for row in rows], [c.header.checkpoint_id for c in found]
+    shown = [_now(*row, bases.get(row[0], Basis.MEASURED), expired) for row in rows]
+    return shown, [c.header.checkpoint_id for c in found]
 
 
-def _now(measure: Measure, found: Interval | None, values: list[float | None], basis: Basis) -> MeasuredNowOut:
+def _now(
+    measure: Measure, found: Interval | None, values: list[float | None], basis: Basis, expired: Sequence[bool]
+) -> MeasuredNowOut:
     value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
-    unit = UNITS[measure]
-    return MeasuredNowOut(measure=measure, unit=unit, value=value, low=low, high=high, values=values, basis=basis)
+    # The values of expired checkpoints are lower bounds.
+    least = min((v for v, e in zip(values, expired, strict=False) if e and v is not None), default=None)
+    return MeasuredNowOut(
+        measure=measure,
+        unit=UNITS[measure],
+        value=value,
+        low=low,
+        high=high,
+        is_lower_bound=is_lower_bound(value, least),
+        values=values,
+        basis=basis,
+    )
 
 
 def calibration_of(model: JobModel) -> CalibrationOut | None:

@@ -131,9 +131,7 @@ def _picker() -> Component:
                 status.icon("right"), id="lab-forth", className="button", title="next checkpoint",
                 **attrs({"aria-label": "next checkpoint"}),
             ),
-            html.Span(
-                "its number, and how it ended in A / in B; the charts of A and B have the same axes", className="hint"
-            ),
+            html.Span("its number, and how it ended in A / in B; their axes are the same", className="hint"),
         ],
         className="card lab-picker",
         **attrs({"aria-label": "Choice of a checkpoint"}),

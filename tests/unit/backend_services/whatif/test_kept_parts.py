@@ -10,11 +10,15 @@ import pytest
 from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts.whatif import Measure
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import flink
+from backend.domain.failure import FailureReason
 from backend.services.whatif.kept_parts import dropped_count, shown_part, subtask_count
 from backend.services.whatif.models import ModelledJob
 from backend.services.whatif.presenting import measured_of
 from tests.support.long_pasts import LongPast
+
+FAILED = CheckpointStatus.FAILED
 
 
 def _evidence() -> JobEvidence:
@@ -47,6 +51,25 @@ def test_what_was_measured_is_the_same_from_the_kept_part():
     assert {m.measure for m in measured_of(part)[0] if m.value is not None} >= {Measure.SYNC, Measure.THROUGHPUT}
     assert _values(part.evidence) < 0.2 * _values(evidence)
     assert subtask_count(part.evidence) == 24
+
+
+@pytest.mark.parametrize(("every", "is_bound"), [(1, True), (9, False)])
+def test_a_median_that_expired_checkpoints_reach_is_a_lower_bound(every, is_bound):
+    evidence = _evidence()
+    rows = [
+        c if n % every else replace(c, header=replace(c.header, status=FAILED, failure_reason=FailureReason.EXPIRED,
+                                                      end_to_end_duration_ms=600_000))
+        for n, c in enumerate(evidence.checkpoints)
+    ]  # fmt: skip
+    evidence = replace(evidence, checkpoints=tuple(rows))
+    tiered = QuickTiers().build(evidence, flink("1.20.5"), "1.20.5")
+
+    found = {m.measure: m for m in measured_of(ModelledJob(None, evidence, tiered))[0]}
+
+    assert found[Measure.DURATION].is_lower_bound == is_bound
+    assert found[Measure.SYNC].is_lower_bound
+    assert not found[Measure.EXPIRED].is_lower_bound
+    assert not found[Measure.PERSISTED].is_lower_bound
 
 
 @pytest.mark.parametrize(

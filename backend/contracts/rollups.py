@@ -12,7 +12,8 @@ from backend.domain.failure import FailureReason
 class MeasureRollupOut(Model):
     """Exact statistics of one measure over an hour's completed checkpoints. The measure's name ends with the unit.
 
-    The statistics of the duration cover the expired checkpoints too, with the time until they expired.
+    The statistics of the duration cover the expired checkpoints too, with the time until they expired. Those of the
+    phases (``..._max_ms``) cover them with the largest value of the subtasks that acknowledged.
     """
 
     present_count: int
@@ -26,7 +27,7 @@ class MeasureRollupOut(Model):
     p95: float
     p99: float
     expired_min: int | None = None
-    """The least duration of an expired checkpoint. Statistics at or above it are lower bounds. Null if none expired."""
+    """The least value of an expired checkpoint. Statistics at or above it are lower bounds. Null if none expired."""
 
 
 class RollupHourOut(Model):

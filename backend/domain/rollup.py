@@ -7,7 +7,8 @@ their number. Quantiles interpolate between the two nearest values, as PostgreSQ
 
 The statistics of the duration cover the *expired* checkpoints too, with the time until they expired. They would have
 taken longer, so this time is a lower bound (they are censored, in the words of statistics). Without them, a job whose
-checkpoints all expire would show the durations from before. ``is_lower_bound`` says which quantiles this concerns.
+checkpoints all expire would show the durations from before. The same holds for the phases: of an expired checkpoint,
+they are the largest of the subtasks that acknowledged. ``is_lower_bound`` says which quantiles this concerns.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Measure(StrEnum):
     PERSISTED = "persisted_bytes"
     PROCESSED = "processed_bytes"
 
+    @property
+    def is_censored(self) -> bool:
+        """Whether the value of an expired checkpoint is a lower bound, and counts as one: durations and phases."""
+        return self.value.endswith("_ms")
+
 
 class RollupRunState(StrEnum):
     """The state of a pipeline run in the run log."""
@@ -54,7 +60,8 @@ class RollupRunState(StrEnum):
 class MeasureRollup:
     """Exact statistics of one measure of one job over one hour. At least one checkpoint reported the measure.
 
-    ``expired_min`` is the least duration of an expired checkpoint; None if none expired, and for other measures.
+    ``expired_min`` is the least value of an expired checkpoint; None if none expired, and for measures that do not
+    count expired ones (``Measure.is_censored``).
     """
 
     present_count: int
@@ -83,7 +90,7 @@ class HourRollup:
 
 
 def is_lower_bound(value: float | None, expired_min: float | None) -> bool:
-    """Return whether a statistic of durations is only a lower bound, because checkpoints expired at or below it."""
+    """Return whether a statistic is only a lower bound, because checkpoints expired with a value at or below it."""
     return value is not None and expired_min is not None and value >= expired_min
 
 

@@ -46,11 +46,12 @@ _IS_EXPIRED = f"(c.status = '{CheckpointStatus.FAILED}' AND c.failure_reason = '
 
 
 def _is_counted(measure: Measure) -> str:
-    return f"({_IS_COMPLETED} OR {_IS_EXPIRED})" if measure is Measure.DURATION else _IS_COMPLETED
+    return f"({_IS_COMPLETED} OR {_IS_EXPIRED})" if measure.is_censored else _IS_COMPLETED
 
 
 _VALUES = ", ".join(f"array_agg(c.{m}) FILTER (WHERE {_is_counted(m)} AND c.{m} IS NOT NULL) AS {m}" for m in Measure)
-_PAIRS = ", ".join(f"('{m}', h.{m}, {'h.expired_min' if m is Measure.DURATION else 'NULL'})" for m in Measure)
+_LEAST = ", ".join(f"min(c.{m}) FILTER (WHERE {_IS_EXPIRED}) AS {m}_expired" for m in Measure if m.is_censored)
+_PAIRS = ", ".join(f"('{m}', h.{m}, {f'h.{m}_expired' if m.is_censored else 'NULL'})" for m in Measure)
 STAGE = f"""
 WITH per_hour AS (
     SELECT c.job_id, date_trunc('hour', c.triggered_at, 'UTC') AS hour, count(*) AS triggered_count,
@@ -59,7 +60,7 @@ WITH per_hour AS (
         array_agg(coalesce(c.failure_reason, 'unknown')) FILTER (WHERE c.status = 'failed') AS reasons,
         max(c.triggered_at + least(c.end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms')
             FILTER (WHERE c.status = 'completed') AS last_completed_at,
-        min(c.{Measure.DURATION}) FILTER (WHERE {_IS_EXPIRED}) AS expired_min,
+        {_LEAST},
         {_VALUES}
     FROM ({_OF_HOURS}) c GROUP BY 1, 2
 ), counts AS (

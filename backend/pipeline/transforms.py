@@ -63,11 +63,12 @@ def _measures(checkpoints: DataFrame) -> DataFrame:
     is_expired = (F.col("status") == CheckpointStatus.FAILED.value) & F.col("failure_reason").eqNullSafe(
         FailureReason.EXPIRED.value
     )
+    censored = [m.value for m in Measure if m.is_censored]
     pairs = ", ".join(f"'{measure}', {measure}" for measure in Measure)
     values = (
         checkpoints.where(is_completed | is_expired)
         .select(*_KEY, is_expired.alias("is_expired"), F.expr(f"stack({len(Measure)}, {pairs}) AS (measure, value)"))
-        .where(F.col("value").isNotNull() & (~F.col("is_expired") | (F.col("measure") == Measure.DURATION.value)))
+        .where(F.col("value").isNotNull() & (~F.col("is_expired") | F.col("measure").isin(censored)))
     )
     buckets = (
         values.withColumn("bucket", bucket_of(F.col("value")))

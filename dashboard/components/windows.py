@@ -130,7 +130,7 @@ def changes(found: WindowsComparisonOut) -> Component | None:
     )
     rows = [_change_row(m) for m in found.measures]
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
-    hint = "largest value of the subtasks; intervals of 95 %; duration includes checkpoints that expired"
+    hint = "largest value of the subtasks; intervals of 95 %; times include checkpoints that expired"
     return cards.card(f"{word} of each phase", html.Div(table, className="table-scroll"), hint=hint)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta, tzinfo
 
-from backend.contracts.rollups import RollupHourOut
+from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
+from backend.domain.rollup import is_lower_bound
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, ticks_ms, whole_step
 from dashboard.figures.scaling import usual_largest
@@ -65,7 +66,7 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
             xaxis=axis(theme, f"hour of the trigger ({where})", type="date", range=_span(ordered, where)),
             yaxis=axis(
                 theme,
-                "end-to-end duration, completed" + (f" ({above} h above)" if above else ""),
+                "end-to-end duration" + (f" ({above} h above)" if above else ""),
                 tickvals=values_ms,
                 ticktext=labels,
                 range=[0, longest_ms * _ABOVE_RATIO],
@@ -87,7 +88,7 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
 
 def _only_one(hour: RollupHourOut) -> str:
     """Return the values of a single hour. A chart of it would be one dot, which shows no trend."""
-    median, p95 = (text.duration(_quantile(hour, name)) for name in ("p50", "p95"))
+    median, p95 = (text.plain(_words(hour, name)) for name in ("p50", "p95"))
     return (
         f"So far there is one hour with checkpoints: {hour.completed_count} completed (median {median}, p95 {p95}), "
         f"{hour.failed_count} failed.<br>A trend needs two."
@@ -148,12 +149,21 @@ def _quantile(hour: RollupHourOut, name: str) -> float | None:
     return None if found is None else float(getattr(found, name))
 
 
+def _words(hour: RollupHourOut, name: str) -> str:
+    """Return a statistic of the hour's durations, as a lower bound if it is one."""
+    found = hour.measures.get(_DURATION)
+    if found is None:
+        return text.MISSING
+    value = float(getattr(found, name))
+    return text.bounded(text.duration(value), is_lower_bound=is_lower_bound(value, found.expired_min))
+
+
 def _hover(hour: RollupHourOut, where: tzinfo) -> str:
     reasons = ", ".join(f"{number} {reason.value}" for reason, number in hour.failed_by_reason.items())
     lines = [
         f"<b>{text.instant(hour.hour, where)}</b>, one hour ({_SOURCES[hour.source]})",
         f"{hour.completed_count} completed, {hour.failed_count} failed" + (f" ({reasons})" if reasons else ""),
-        ", ".join(f"{name} {text.duration(_quantile(hour, name))}" for name, _, _ in _LINES),
+        ", ".join(f"{name} {text.plain(_words(hour, name))}" for name, _, _ in _LINES),
         text.instant_utc(hour.hour),
     ]
     return "<br>".join(lines)
@@ -168,8 +178,16 @@ def _summary(hours: Sequence[RollupHourOut]) -> str:
     unit = "hour" if len(hours) == 1 else "hours"
     return (
         f"{len(hours)} {unit} with checkpoints: {completed} completed, {failed} failed; the slowest hour began "
-        f"{text.instant_utc(slowest.hour)} with a 95th percentile of {text.duration(_quantile(slowest, 'p95'))}."
+        f"{text.instant_utc(slowest.hour)} with a 95th percentile of {_words(slowest, 'p95')}."
     )
+
+
+def _cell(measure: MeasureRollupOut | None, name: str) -> Cell:
+    """Return a statistic for the table. One that is only a lower bound is text that says so."""
+    if measure is None:
+        return None
+    value: float = getattr(measure, name)
+    return f"> {value:.15g}" if is_lower_bound(value, measure.expired_min) else value
 
 
 def _table(hours: Sequence[RollupHourOut]) -> Table:
@@ -184,8 +202,8 @@ def _table(hours: Sequence[RollupHourOut]) -> Table:
                 h.triggered_count,
                 h.completed_count,
                 h.failed_count,
-                *((None,) * 4 if duration is None else (duration.p50, duration.p95, duration.p99, duration.max)),
-                *(None if m is None else m.p95 for m in more),
+                *(_cell(duration, name) for name in ("p50", "p95", "p99", "max")),
+                *(_cell(m, "p95") for m in more),
             )
         )
     return Table(_COLUMNS, tuple(rows))

@@ -1,8 +1,11 @@
-"""Let the history of a recommendation say what came of a request, and who made each entry, in columns of their own.
+"""Let the history of a recommendation say what came of a request, and who made each entry; censor expired phases.
 
 Revision 0028. Adds two nullable columns, so older processes can write at the same time as newer ones. What they write
 has no outcome, which a newer process takes for a request that the target took. The outcomes of earlier entries are
 found by the beginnings of their reasons; the names of people are not known of them.
+
+The rollups of phases count expired checkpoints as lower bounds from now on, as those of durations do since 0027. So
+hours that have expired checkpoints and still hold them are rolled up again.
 """
 
 from __future__ import annotations
@@ -48,13 +51,25 @@ def upgrade() -> None:
         " OR (kind = 'state' AND (outcome IS NOT NULL OR state NOT IN ('accepted', 'dismissed')))"
     )
     op.create_check_constraint(op.f(_NAME), _TABLE, _KNOWN)
+    _roll_up_again()
 
 
 def downgrade() -> None:
     """Downgrade the schema to the previous revision."""
+    _roll_up_again()
     op.drop_constraint(op.f(_NAME), _TABLE)
     op.drop_column(_TABLE, "author")
     op.drop_column(_TABLE, "outcome")
+
+
+def _roll_up_again() -> None:
+    # Retention deletes whole days, so an hour of which one checkpoint is there has them all.
+    op.execute(
+        "DELETE FROM rollup_hours WHERE hour IN (SELECT date_trunc('hour', triggered_at, 'UTC') FROM checkpoints"
+        " WHERE kind = 'checkpoint' AND status = 'failed' AND failure_reason = 'expired')"
+    )
+    # With this mark, the next run looks at all changes, and readers believe each hour that has not changed.
+    op.execute("UPDATE pipeline_schedule SET complete_xid = 0 WHERE job = 'rollups' AND complete_xid IS NOT NULL")
 
 
 def _set_outcome(outcome: str, condition: str) -> None:

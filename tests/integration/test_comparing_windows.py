@@ -75,6 +75,10 @@ async def test_the_windows_have_the_counts_and_quantiles_of_their_checkpoints(cl
     assert duration.median.direction == "higher"
     alignment = next(m for m in found.measures if m.measure == "alignment_max_ms")
     assert alignment.before.points == [15 + n for n in range(10, 20)]
+    # So do their phases: those of the subtasks that acknowledged are lower bounds.
+    assert (alignment.after.count, alignment.after.p95.is_at_least) == (12, True)
+    size = next(m for m in found.measures if m.measure == "checkpointed_size_bytes")
+    assert (size.after.count, size.after.p95.is_at_least) == (10, False)
     assert [m.measure for m in found.measures if m.measure == "persisted_bytes"] == [], "never reported"
     assert found.headline.startswith("The median duration changed: 314 ms before, at least 5.3 s after")
     assert not found.is_too_few

@@ -99,8 +99,8 @@ def _exact_counts(url, until=NOW):
 
 def _exact_measures(url, measure, until=NOW):
     expired = "status = 'failed' AND failure_reason = 'expired'"
-    counted = "status = 'completed'" + (f" OR {expired}" if measure is Measure.DURATION else "")
-    limit = f"min({measure}) FILTER (WHERE {expired})"
+    counted = "status = 'completed'" + (f" OR {expired}" if measure.is_censored else "")
+    limit = f"min({measure}) FILTER (WHERE {expired})" if measure.is_censored else "NULL::int8"
     return _rows(
         url,
         f"SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count({measure}), min({measure}),"

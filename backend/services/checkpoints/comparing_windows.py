@@ -320,7 +320,7 @@ def _distribution(window: ReadWindow, measure: Measure) -> Distribution | None:
         rolled = window.rolled_up
         return distribution_of(rolled.buckets, rolled.expired_min_ms) if measure is Measure.DURATION else None
     done = [c.values[measure] for c in window.checkpoints if c.status is CheckpointStatus.COMPLETED]
-    expired = [c.values[measure] for c in window.checkpoints if c.is_expired and measure is Measure.DURATION]
+    expired = [c.values[measure] for c in window.checkpoints if c.is_expired and measure.is_censored]
     return distribution([v for v in done if v is not None], [v for v in expired if v is not None])
 
 

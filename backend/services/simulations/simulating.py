@@ -253,6 +253,7 @@ def _row(checkpoint: Checkpoint, planned: PlannedRun, link: str) -> dict[str, An
         "alignment_max_ms": largest([v for d in details for v in d.alignment_duration_ms]),
         "sync_max_ms": largest([v for d in details for v in d.sync_duration_ms]),
         "async_max_ms": largest([v for d in details for v in d.async_duration_ms]),
+        "is_lower_bound": checkpoint.header.is_partly_acknowledged,
         "link": link,
     }
 

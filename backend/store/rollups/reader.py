@@ -354,13 +354,15 @@ _QUANTILES: ColumnElement[Any] = literal_column("ARRAY[0.5, 0.95, 0.99]")
 def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
     """Return the columns for one measure over the checkpoints of a group. The quantiles form one array."""
     column = _C[measure.value]
-    is_counted = or_(_IS_COMPLETED, _IS_EXPIRED) if measure is Measure.DURATION else _IS_COMPLETED
+    is_counted = or_(_IS_COMPLETED, _IS_EXPIRED) if measure.is_censored else _IS_COMPLETED
     quantiles = func.percentile_cont(_QUANTILES).within_group(column)
     of_all = {"count": func.count(column), "min": func.min(column), "max": func.max(column), "sum": func.sum(column)}
-    return [
+    found = [
         number.filter(is_counted).label(f"{measure.value} {name}")
         for name, number in (of_all | {"quantiles": quantiles}).items()
     ]
+    expired = [func.min(column).filter(_IS_EXPIRED).label(f"{measure.value} expired")] if measure.is_censored else []
+    return [*found, *expired]
 
 
 @lru_cache(maxsize=64)
@@ -379,7 +381,6 @@ def _hourly(gap_count: int) -> Select[Any]:
                 " GROUP BY reason) r)"
             ).label("failed_by_reason"),
             func.max(_COMPLETED_AT).filter(_IS_COMPLETED).label("last_completed_at"),
-            func.min(_C[Measure.DURATION.value]).filter(_IS_EXPIRED).label("expired_min"),
             *(column for measure in Measure for column in _numbers(measure)),
         )
         .where(_C.job_id == bindparam("job"), _C.kind == "checkpoint", _in_gaps(gap_count))
@@ -396,7 +397,7 @@ def _measures(row: RowMapping) -> Mapping[Measure, MeasureRollup]:
             row[f"{m.value} {name}"] for name in ("count", "min", "max", "sum", "quantiles")
         )
         if count:
-            expired_min = row["expired_min"] if m is Measure.DURATION else None
+            expired_min = row[f"{m.value} expired"] if m.is_censored else None
             p50, p95, p99 = quantiles
             found[m] = MeasureRollup(count, low, high, int(total), p50, p95, p99, expired_min)
     return found

@@ -128,14 +128,23 @@ def _hover(point: HistoryPointOut, step: timedelta, where: tzinfo) -> str:
     return "<br>".join(lines)
 
 
-def _duration(point: HistoryPointOut, field: str) -> str:
-    least = {
+def _is_bound(point: HistoryPointOut, field: str) -> bool:
+    return {
         "duration_p50_ms": point.is_p50_lower_bound,
         "duration_p95_ms": point.is_p95_lower_bound,
         "duration_max_ms": point.is_max_lower_bound,
-    }
+    }[field]
+
+
+def _duration(point: HistoryPointOut, field: str) -> str:
     # The hover text of a figure is markup.
-    return text.plain(text.bounded(text.duration(getattr(point, field)), is_lower_bound=least[field]))
+    return text.plain(text.bounded(text.duration(getattr(point, field)), is_lower_bound=_is_bound(point, field)))
+
+
+def _cell(point: HistoryPointOut, field: str) -> Cell:
+    """Return a duration for the table. One that is only a lower bound is text that says so."""
+    value: float | None = getattr(point, field)
+    return f"> {value:.15g}" if value is not None and _is_bound(point, field) else value
 
 
 def step_summary(history: HistoryOut) -> str:
@@ -157,7 +166,7 @@ def step_table(history: HistoryOut) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             p.at.isoformat(), (history.step_s or 0) // 3600, _SOURCES[p.source], p.completed_count, p.failed_count,
-            p.duration_p50_ms, p.duration_p95_ms, p.duration_max_ms,
+            *(_cell(p, field) for _, field, _, _ in _LINES),
         )
         for p in history.points
     ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from dash import html
@@ -154,13 +155,14 @@ def head(shown: Shown, letter: str, title: str) -> list[Component]:
     if shown.found is None:
         return [name, html.P(_ABSENT, className="hint")]
     checkpoint, diagram = shown.found.checkpoint, shown.found.space_time
+    least = partial(text.bounded, is_lower_bound=checkpoint.is_lower_bound)
     cut = None if diagram is None else html.P(diagram.cut.sentence, className="hint")
     facts = html.P(
         [
             status.checkpoint_status(checkpoint.status),
             html.Span(f"{text.duration(checkpoint.end_to_end_duration_ms)} end to end"),
-            html.Span(f"alignment up to {text.duration(checkpoint.alignment_max_ms)}"),
-            html.Span(f"persisted {text.size(checkpoint.persisted_bytes)} in flight"),
+            html.Span(f"alignment up to {least(text.duration(checkpoint.alignment_max_ms))}"),
+            html.Span(f"persisted {least(text.size(checkpoint.persisted_bytes))} in flight"),
             simulated(),
         ],
         className="lab-facts",

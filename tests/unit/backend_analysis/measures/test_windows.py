@@ -49,6 +49,21 @@ def test_few_values_give_no_interval():
     assert distribution([]) is None
 
 
+def test_what_may_be_longer_is_not_called_shorter_and_what_is_surely_longer_is_called_longer():
+    whole, short, expired = distribution([300.0] * 20), distribution([60.0] * 20), distribution([], [60.0] * 20)
+
+    # All expired after 60 ms: they would have taken longer, so it is not known whether they are shorter than 300 ms.
+    assert change(whole.median, expired.median).direction is Direction.UNCLEAR
+    assert change(whole.median, expired.median).high is None
+    assert change(expired.median, whole.median).direction is Direction.UNCLEAR
+    assert change(whole.median, short.median).direction is Direction.LOWER
+    assert change(short.median, distribution([], [300.0] * 20).median).direction is Direction.HIGHER
+    # A few that expired leave the median's interval closed.
+    few = distribution([60.0] * 18, [900.0] * 2)
+    assert change(whole.median, few.median).direction is Direction.LOWER
+    assert change(distribution([], [60.0] * 3).median, whole.median).direction is Direction.TOO_FEW
+
+
 def test_two_windows_of_the_same_job_differ_in_at_most_five_of_a_hundred_cases():
     rnd, wrong = random.Random(11), 0
     for _ in range(400):

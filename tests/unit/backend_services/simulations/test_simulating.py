@@ -56,6 +56,15 @@ def test_an_open_checkpoint_has_no_duration(result):
     assert (last.status, last.end_to_end_duration_ms) == (CheckpointStatus.IN_PROGRESS, None)
 
 
+def test_the_phases_of_a_checkpoint_that_some_subtasks_did_not_acknowledge_are_lower_bounds(result):
+    found = [c for r in result.runs for c in r.checkpoints]
+
+    assert {c.is_lower_bound for c in found} == {True, False}
+    for c in found:
+        is_partly = c.status is not CheckpointStatus.COMPLETED and c.acknowledged_count < c.subtask_count
+        assert c.is_lower_bound == is_partly, c.checkpoint_id
+
+
 def test_each_checkpoint_has_its_subtasks_and_its_measured_barrier_events(result):
     stored = [unpacked(c.document) for c in result.checkpoints]
     unaligned = [s for s in stored if s.checkpoint.run_id == "unaligned" and s.checkpoint.status == "completed"]

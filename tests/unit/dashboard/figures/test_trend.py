@@ -24,3 +24,21 @@ def test_a_single_hour_is_written_out_and_two_hours_are_drawn(count):
     assert ("one hour with checkpoints" in said) == (count == 1)
     assert len(chart.table.rows) == count
     assert chart.summary.startswith(f"{count} hour{'' if count == 1 else 's'} with checkpoints")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_statistic_that_expired_checkpoints_make_a_lower_bound_is_shown_as_one(count):
+    hour: RollupHourOut = example("rollup_hour")
+    ms = hour.measures["end_to_end_duration_ms"]
+    bound = {**hour.measures, "end_to_end_duration_ms": ms.model_copy(update={"expired_min": round(ms.p95)})}
+    censored = hour.model_copy(update={"measures": bound})
+    hours = [censored.model_copy(update={"hour": hour.hour + timedelta(hours=i)}) for i in range(count)]
+
+    chart = trend.trend(hours, theme=LIGHT, where=UTC)
+
+    assert "p95 &gt; " in repr(chart.figure) or "p95 > " in repr(chart.figure)
+    assert "95th percentile of > " in chart.summary
+    first = dict(zip(chart.table.columns, chart.table.rows[0], strict=True))
+    assert first["duration p50 (ms)"] == ms.p50
+    assert first["duration p95 (ms)"].startswith("> ")
+    assert "> " not in repr(trend.trend([hour] * count, theme=LIGHT, where=UTC).table)

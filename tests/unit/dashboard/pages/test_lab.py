@@ -9,7 +9,8 @@ import pytest
 
 from backend.contracts.simulations import SimulationIn, SimulationState, simulation_id_of
 from dashboard import lab_address
-from dashboard.pages.lab import controls
+from dashboard.pages.lab import controls, details
+from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
@@ -312,3 +313,15 @@ async def test_a_chart_without_an_answer_says_to_reload_because_it_has_no_button
     said = texts(answer["lab-message"]["children"])
     assert "When the service answers again, reload the page." in said
     assert "button" not in said
+
+
+async def test_phases_without_every_subtask_are_shown_as_lower_bounds():
+    found = example("simulated_checkpoint")
+    bound = found.checkpoint.model_copy(update={"is_lower_bound": True, "alignment_max_ms": 4_000})
+
+    def facts(checkpoint):
+        shown = details.Shown(None, found.model_copy(update={"checkpoint": checkpoint}), is_beside=False)
+        return texts(details.head(shown, "A", "aligned"))
+
+    assert "alignment up to > 4.0 s" in facts(bound)
+    assert "alignment up to 4.0 s" in facts(bound.model_copy(update={"is_lower_bound": False}))

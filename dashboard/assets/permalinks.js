@@ -51,8 +51,13 @@
             });
             return NO();
         },
-        placeComparison: function (chosen) {
-            setQuery({ a: chosen.a, b: chosen.b, "with": chosen.with, vertex: chosen.vertex, order: chosen.order === "difference" ? "difference" : null });
+        placeComparison: function (chosen, shown) {
+            if (!/\/compare\/?$/.test(window.location.pathname)) { return NO(); }
+            const key = (side) => chosen[side] || (shown && shown.with === chosen.with && shown[side] ? shown[side].key : null);
+            setQuery({
+                a: key("a"), b: chosen.with ? key("b") : chosen.b, "with": chosen.with, vertex: chosen.vertex,
+                order: chosen.order === "difference" ? "difference" : null,
+            });
             return NO();
         },
         permalink: function (opened, sort, at, picked, heat, found, fold) {

@@ -2,7 +2,8 @@
 
 The store ``comparison-chosen`` contains what the viewer chose: ``a`` and ``b`` as ``run:checkpoint``, the job of ``b``
 if it is another one, the opened vertex, and the order of the vertices. The address of the page contains the same.
-Without ``b``, the API chooses the last healthy checkpoint before ``a``.
+Without ``b``, the API chooses the last healthy checkpoint before ``a``. Until the viewer chooses ``a``, the address has
+the one that the page shows. Of another job, it also has ``b``, because what is the last one there changes.
 """
 
 from __future__ import annotations
@@ -166,7 +167,10 @@ def register(app: Dash, client: ApiClient) -> None:
     )
     job_search.register(app, client, comparing.OTHER_JOB)
     app.clientside_callback(
-        ClientsideFunction("bs", "placeComparison"), Input("comparison-chosen", "data"), prevent_initial_call=True
+        ClientsideFunction("bs", "placeComparison"),
+        Input("comparison-chosen", "data"),
+        Input("comparison-digest", "data"),
+        prevent_initial_call=True,
     )
 
 
@@ -184,7 +188,11 @@ async def refresh(
     other = chosen["with"]
     recent = (await client.checkpoints(job)).items
     beside = recent if other is None else (await client.checkpoints(other)).items
-    a = chosen["a"] or next((comparing.value_of(c) for c in recent if c.status.is_terminal), None)
+    a = (
+        chosen["a"]
+        or (before and before["a"]["key"])
+        or next((comparing.value_of(c) for c in recent if c.status.is_terminal), None)
+    )
     if a is None:
         found = await client.job(job)
         return {
@@ -208,7 +216,7 @@ async def refresh(
         named = await client.job(other)
         own = own.model_copy(update={"id": named.id, "name": named.name, "target_name": named.target_name})
     contents["jobs"], contents["job"] = job_picker.chosen(own)
-    return contents | {"digest": _shown(compared) | {"drawn": now}}
+    return contents | {"digest": _shown(compared) | {"drawn": now, "with": other}}
 
 
 def _contents(

@@ -55,6 +55,7 @@ CONSIDERED_MAX: Final = 10_000
 _LONGEST: Final = timedelta(days=400)
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CLOCKS_KNOWN_TO: Final = timedelta(seconds=1)
 _LOAD_READINGS_MAX: Final = 20
 # Finding the instants of the readings of a longer time would take long for a large job.
 _LOAD_LONGEST: Final = timedelta(hours=1)
@@ -188,8 +189,9 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> 
     runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
     # The graph and the settings come from the newest run that began before the end of the window.
     run = next((r for r in runs if r.started_at < window.until), None)
-    # The end is excluded: settings that changed at that instant belong to the time after the window.
-    end = window.until - timedelta(milliseconds=1)
+    # Settings that changed at the end belong to the time after the window. Versions have the time of our clock, and the
+    # offset of the engine's clock, measured anew by each reading, is known to about a second.
+    end = window.until - min(_CLOCKS_KNOWN_TO, (window.until - window.since) / 2)
     shape = None if run is None else await shape_at(connection, run.id, end - job.reading_offset)
     loads: Mapping[VertexId, WindowLoad] = {}
     if run is not None:

@@ -57,6 +57,17 @@ def test_a_change_of_the_duration_leads_to_the_time_before_and_after_it():
     assert f"after-from={ms(point.at)}&after-to={ms(point.after_until + timedelta(seconds=1))}" in link.href
 
 
+def test_the_last_change_of_settings_leads_to_the_time_before_and_after_it():
+    event = example("job_event").model_copy(update={"kind": "configuration-changed"})
+    later = event.model_copy(update={"at": event.at + timedelta(hours=1), "kind": "restarted"})
+
+    _, link = windows.change_links("j", [], [later, event], UTC)
+
+    ms = windows.epoch_ms(event.at)
+    assert f"before-to={ms}&after-from={ms}&" in link.href
+    assert link.children.startswith("Before and after the settings changed at ")
+
+
 def test_the_list_of_instants_has_changes_and_events_newest_first():
     point, event = example("change_point"), example("job_event")
     earlier = event.model_copy(update={"at": point.at - timedelta(hours=1)})

@@ -45,6 +45,7 @@ from backend.services.checkpoints.compared_jobs import ComparedJob, job_out, loa
 from backend.store.advice.cards import list_cards
 from backend.store.checkpoints.windows import WindowCheckpoint, WindowCounts, window_checkpoints, window_counts
 from backend.store.jobs.annotations import list_annotations
+from backend.store.jobs.changes import reading_time
 from backend.store.jobs.pressure import WindowLoad, window_loads
 from backend.store.jobs.reader import JobRecord, RunRecord, get_job, list_events, list_runs, shape_at
 from backend.store.postgres.connections import reading
@@ -189,10 +190,12 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> 
     runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
     # The graph and the settings come from the newest run that began before the end of the window.
     run = next((r for r in runs if r.started_at < window.until), None)
-    # Settings that changed at the end belong to the time after the window. Versions have the time of our clock, and the
-    # offset of the engine's clock, measured anew by each reading, is known to about a second.
+    # Settings that changed at the end belong to the time after the window. The clocks are known to about a second.
     end = window.until - min(_CLOCKS_KNOWN_TO, (window.until - window.since) / 2)
-    shape = None if run is None else await shape_at(connection, run.id, end - job.reading_offset)
+    shape = None
+    if run is not None:
+        read_at = await reading_time(connection, run.id, end, job.reading_offset)
+        shape = await shape_at(connection, run.id, read_at)
     loads: Mapping[VertexId, WindowLoad] = {}
     if run is not None:
         since = max(window.since, run.started_at, end - _LOAD_LONGEST) - job.reading_offset

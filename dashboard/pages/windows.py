@@ -317,16 +317,16 @@ def choose(
     """Return what is compared after the viewer used one of the controls."""
     if shown is None:
         raise PreventUpdate
-    changed = dict(before)
+    # A choice of the measure may come together with values that the page set itself, which then are the trigger.
+    changed = before | {"measure": measure or before["measure"]}
     (first, last), (second, end) = shown["windows"]
     width_ms = int(width or _WIDTH_S) * 1000
     if trigger == _OTHER:
         changed["with"] = None if other in (None, route["job"]) else other
-        if changed["with"] == before["with"]:
-            raise PreventUpdate
-        # Two jobs are compared in the same time, one job in two times.
-        earlier = 0 if changed["with"] is not None else max(_DAY_MS, end - second)
-        changed["before"], changed["after"] = [second - earlier, end - earlier], [second, end]
+        if changed["with"] != before["with"]:
+            # Two jobs are compared in the same time, one job in two times.
+            earlier = 0 if changed["with"] is not None else max(_DAY_MS, end - second)
+            changed["before"], changed["after"] = [second - earlier, end - earlier], [second, end]
     elif trigger in ("windows-yesterday", "windows-now"):
         if not (yesterday or now):
             raise PreventUpdate
@@ -334,8 +334,6 @@ def choose(
         until = int(shown["as_of"])
         changed["after"] = [until - width_ms, until]
         changed["before"] = [at - earlier for at in changed["after"]]
-    elif trigger == "windows-measure":
-        changed["measure"] = measure
     elif trigger == "windows-instant":
         if instant is None:
             raise PreventUpdate
@@ -343,7 +341,7 @@ def choose(
     elif trigger == "windows-width":
         # The windows grow or shrink at their outer ends.
         changed["before"], changed["after"] = [last - width_ms, last], [second, second + width_ms]
-    else:
+    elif trigger != "windows-measure":
         where = look_of(look).where
         typed = (before_from, before_to, after_from, after_to)
         ends = [first, last, second, end]
@@ -353,11 +351,11 @@ def choose(
             read = _read(value, where)
             if read is None:
                 words = f"{value!r} is not an instant such as 2026-01-31 14:05:00."
-                return {"message": cards.answer(False, words)}
+                said = {"message": cards.answer(False, words)}
+                return said if changed == before else said | {"chosen": changed}
             ends[i] = read
-        changed["before"], changed["after"] = ends[:2], ends[2:]
-        if ends == [first, last, second, end]:
-            raise PreventUpdate
+        if ends != [first, last, second, end]:
+            changed["before"], changed["after"] = ends[:2], ends[2:]
     if changed == before:
         raise PreventUpdate
     return {"chosen": changed}

@@ -132,3 +132,11 @@ async def test_two_jobs_are_called_by_their_names(ui):
     assert answer["windows-other"]["value"] == "jruntime"
     assert answer["windows-now"]["disabled"] is False
     assert answer["windows-changed"]["children"] is None
+
+
+@pytest.mark.parametrize("trigger", ["windows-before-from", "windows-other"])
+def test_a_measure_that_comes_together_with_values_of_the_page_is_kept(trigger):
+    ends = {"before_from": "2027-01-15 07:00:00", "before_to": "2027-01-15 08:00:00"}
+    more = ends | {"after_from": "2027-01-15 08:00:00", "after_to": "2027-01-15 09:00:00", "other": "jE"}
+
+    assert chosen(trigger, measure="sync_max_ms", **more)["chosen"] == BEFORE | {"measure": "sync_max_ms"}

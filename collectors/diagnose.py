@@ -266,7 +266,10 @@ class Gathered:
 
     def add(self, observed: JobObservation, at: datetime, clock_offset: timedelta) -> None:
         """Add one reading, made at ``at``. ``clock_offset`` is the engine's clock minus ours."""
-        self.as_of, self.clock_offset = at, clock_offset
+        self.clock_offset = clock_offset
+        if observed.counts is not None or not self.checkpoints:
+            # If a poll was cut before it read the checkpoints, one that was open may have ended since.
+            self.as_of = at
         self.topology = observed.topology or self.topology
         before = self.last
         self.last = replace(
@@ -279,7 +282,8 @@ class Gathered:
         )
         for checkpoint in observed.checkpoints:
             known = self.checkpoints.get(checkpoint.header.checkpoint_id)
-            if known is None or checkpoint.details or not known.details:
+            has_ended = known is not None and known.header.status is not checkpoint.header.status
+            if known is None or checkpoint.details or not known.details or has_ended:
                 self.checkpoints[checkpoint.header.checkpoint_id] = checkpoint
         self.pressure.extend(observed.pressure)
         for progress in observed.progress:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import TargetUnavailableError
 from collectors import diagnose
+from tests.support import observations
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 
 JOBS = 30
@@ -88,3 +92,27 @@ def test_a_plan_with_a_circle_is_diagnosed_without_the_edges_that_close_it(capsy
 
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert job["verdict"]["kind"] == "capacity"
+
+
+def test_an_open_checkpoint_that_ended_meanwhile_is_not_called_open_if_its_details_were_not_read_again():
+    """A job was said to have a checkpoint open for 35 s: it was open in the first poll, and the second was cut."""
+    first = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    opened, ended = observations.in_progress(7, with_details=True), replace(observations.completed(7), details=())
+    gathered = diagnose.Gathered(observations.job([opened]))
+    gathered.add(observations.job([opened]), first, timedelta(0))
+    assert opened.details
+
+    gathered.add(observations.job([ended]), first + timedelta(seconds=35), timedelta(0))
+
+    (checkpoint,) = gathered.evidence().checkpoints
+    assert checkpoint.header.status is CheckpointStatus.COMPLETED
+
+
+def test_the_time_of_a_diagnosis_is_that_of_the_newest_poll_that_read_the_checkpoints():
+    first = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    job = observations.job([observations.in_progress(7)])
+    gathered = diagnose.Gathered(job)
+    gathered.add(job, first, timedelta(0))
+    gathered.add(replace(job, checkpoints=(), counts=None), first + timedelta(seconds=35), timedelta(0))
+
+    assert gathered.evidence().now == first

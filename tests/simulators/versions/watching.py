@@ -30,6 +30,8 @@ Diagnosis = dict[str, Any]
 
 POLL_S = 2.0
 _TIMEOUT_S = 10.0
+# Twenty jobs at once share two cores with the cluster. Within its usual time, diagnose may read only some of them.
+_DIAGNOSE_S = 240.0
 
 
 @dataclass(slots=True)
@@ -119,7 +121,9 @@ async def asked(url: str, *, job: str | None = None) -> Asked:
             recording.poll += 1
 
         try:
-            answer = await diagnose.answer_of(paced, job=job, show_step=next_round, clock=clock, sleep=clock.sleep)
+            answer = await diagnose.answer_of(
+                paced, job=job, show_step=next_round, clock=clock, sleep=clock.sleep, deadline_s=_DIAGNOSE_S
+            )
         except BarrierscopeError as error:
             return Asked({}, (), recording.rows, str(error))
     return Asked({d["job"]: d for d in documents(answer)}, answer.problems, recording.rows)

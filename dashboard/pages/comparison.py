@@ -215,8 +215,10 @@ async def refresh(
     if compared.b is None and other is not None:
         named = await client.job(other)
         own = own.model_copy(update={"id": named.id, "name": named.name, "target_name": named.target_name})
-    contents["jobs"], contents["job"] = job_picker.chosen(own)
-    return contents | {"digest": _shown(compared) | {"drawn": now, "with": other}}
+    if before is None or before["picked"] != own.id:
+        # Otherwise the viewer may be searching, and the answers stay.
+        contents["jobs"], contents["job"] = job_picker.chosen(own)
+    return contents | {"digest": _shown(compared) | {"drawn": now, "with": other, "picked": own.id}}
 
 
 def _contents(

@@ -248,13 +248,16 @@ async def refresh(
         "windows": [[epoch_ms(at) for at in window] for window in windows],
         "with": chosen["with"],
         "as_of": epoch_ms(found.as_of),
+        "picked": found.before.job.id,
     }
-    jobs, value = job_picker.chosen(found.before.job)
+    picked: Changes = {}
+    if before is None or before["picked"] != found.before.job.id:
+        # Otherwise the viewer may be searching, and the answers stay.
+        picked["jobs"], picked["job"] = job_picker.chosen(found.before.job)
     return _contents(found, view, Measure(chosen["measure"])) | {
         "instants": parts.instants(points.items, events.items, view.where),
         "ends": {name: text.instant(at, view.where) for name, at in zip(_ENDS, ends, strict=True)},
-        "jobs": jobs,
-        "job": value,
+        **picked,
         "both_now": chosen["with"] is None,
         "digest": drawn,
     }

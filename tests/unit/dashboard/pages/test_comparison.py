@@ -74,6 +74,20 @@ async def test_unchanged_data_is_not_drawn_again(ui):
     assert set(again) == {"comparison-message"}
 
 
+async def test_the_found_jobs_stay_while_the_page_changes_until_another_job_is_compared(ui):
+    """The answers to a search were replaced by the own job whenever a checkpoint had ended."""
+    first = await ui.call(_MESSAGE, values(a="rruntime:23"), by="look.data")
+    kept = {"comparison-digest.data": first["comparison-digest"]["data"] | {"drawn": "before"}}
+
+    same = await ui.call(_MESSAGE, values(a="rruntime:23") | kept, by="status-tick.n_intervals")
+    other = await ui.call(_MESSAGE, values(a="rruntime:23", **{"with": "jE"}) | kept, by="status-tick.n_intervals")
+
+    assert "comparison-other" in first
+    assert "comparison-headline" in same
+    assert "comparison-other" not in same
+    assert other["comparison-other"]["value"] == "jE"
+
+
 async def test_an_unknown_checkpoint_is_a_message(ui):
     answer = await ui.call(_MESSAGE, values(a="rruntime:999"), by="look.data")
 

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -48,9 +49,29 @@ def _texts() -> list[tuple[Path, str]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Module:
+    path: Path
+    is_empty: bool
+    docstring: str | None
+    functions: list[tuple[str, int, int]]
+    """Name, first line and number of lines of each function."""
+
+
 @cache
-def _modules() -> list[tuple[Path, ast.Module, str]]:
-    return [(path, ast.parse(text), text) for path, text in _texts() if path.suffix == ".py"]
+def _modules() -> list[_Module]:
+    # The syntax trees are not kept: each later pass of the garbage collector would look through millions of nodes.
+    found = []
+    for path, text in _texts():
+        if path.suffix == ".py":
+            tree = ast.parse(text)
+            functions = [
+                (node.name, node.lineno, node.end_lineno - node.body[0].lineno + 1)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+            ]
+            found.append(_Module(path, not text.strip(), ast.get_docstring(tree), functions))
+    return found
 
 
 def test_the_import_contracts_hold():
@@ -75,19 +96,17 @@ def test_the_count_of_long_files_does_not_grow():
 
 def test_the_count_of_long_functions_does_not_grow():
     long = [
-        f"{path}:{node.lineno} {node.name} ({node.end_lineno - node.body[0].lineno + 1} lines)"
-        for path, tree, _ in _modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.body[0].lineno + 1 > _FUNCTION_LINES_ASK
+        f"{module.path}:{line} {name} ({count} lines)"
+        for module in _modules()
+        for name, line, count in module.functions
+        if count > _FUNCTION_LINES_ASK
     ]
 
     assert len(long) <= _LONG_FUNCTIONS_MAX, "\n".join(long)
 
 
 def test_every_module_has_a_docstring():
-    silent = [str(path) for path, tree, text in _modules() if text.strip() and ast.get_docstring(tree) is None]
+    silent = [str(m.path) for m in _modules() if not m.is_empty and m.docstring is None]
 
     assert silent == []
 
@@ -95,7 +114,7 @@ def test_every_module_has_a_docstring():
 def test_no_module_has_a_catch_all_name():
     drawers = {"utils", "util", "helpers", "common", "misc"}
 
-    assert [str(p) for p, _, _ in _modules() if drawers & {p.stem, p.parent.name}] == []
+    assert [str(m.path) for m in _modules() if drawers & {m.path.stem, m.path.parent.name}] == []
 
 
 def test_no_folder_of_tests_is_a_package():

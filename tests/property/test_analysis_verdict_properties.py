@@ -193,9 +193,12 @@ def test_every_verdict_has_its_parts(evidence):
         assert len(set(verdict.subtasks)) == len(verdict.subtasks)
         if verdict.kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED):
             is_outside = verdict.kind in (VerdictKind.COORDINATOR, VerdictKind.RESTARTS)
-            assert (verdict.vertex is None) == is_outside
-            assert bool(verdict.subtasks) != is_outside
+            # A store that refuses what several vertices write is no subtask's fault.
+            is_refused = verdict.kind is VerdictKind.STORE and not verdict.subtasks
+            assert is_refused or (verdict.vertex is None) == is_outside
+            assert bool(verdict.subtasks) != (is_outside or is_refused)
             assert verdict.evidence
+            assert verdict.would_decide or not is_refused
         if verdict.kind is VerdictKind.UNDECIDED:
             assert verdict.would_decide
             assert verdict.confidence is Confidence.LOW

@@ -50,18 +50,20 @@ async def _read(target: SimulatedTarget, run_s: float) -> tuple[Answer, list[Job
 
 
 @pytest.fixture(scope="module")
-def demo() -> tuple[Answer, list[JobEvidence], list[int]]:
+def demo() -> tuple[Answer, dict[str, JobEvidence], list[int]]:
     """Run all demo jobs together, as in the live runtime.
 
     Return the diagnosis, the evidence of each job, and the number of records that each subtask of the job with a
     hot key received.
     """
 
-    async def run() -> tuple[Answer, list[JobEvidence], list[int]]:
+    async def run() -> tuple[Answer, dict[str, JobEvidence], list[int]]:
         names = demo_names()
-        async with SimulatedTarget([load_job(demo_path(name)) for name in names]) as target:
+        specs = [load_job(demo_path(name)) for name in names]
+        async with SimulatedTarget(specs) as target:
             answer, evidence = await _read(target, DEMO_RUN_S)
-            return answer, evidence, target.records_in(names.index("hot-key"), "count-by-user")
+            of_each = {spec.name: found for spec, found in zip(specs, evidence, strict=True)}
+            return answer, of_each, target.records_in(names.index("hot-key"), "count-by-user")
 
     return asyncio.run(run())
 
@@ -83,9 +85,9 @@ def test_the_verdict_of_each_demo_job_is_the_problem_built_into_it(demo, name):
 
 @pytest.mark.parametrize("name", sorted(DEMO))
 def test_each_slow_checkpoint_of_a_demo_job_names_the_same_culprit_as_the_job(demo, name):
-    answer, every, records = demo
+    _, every, records = demo
     _, kind, vertex, subtasks, _ = DEMO[name]
-    evidence = every[[job.name for job in answer.jobs].index(name)]
+    evidence = every[name]
     ended = [c for c in evidence.checkpoints if c.header.status.is_terminal]
     assert len(ended) >= 3
 

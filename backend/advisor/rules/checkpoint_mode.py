@@ -30,7 +30,6 @@ from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
 from backend.domain.checkpoint import Protocol
-from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
@@ -108,11 +107,6 @@ def _silence(rule: str, reason: str, *evidence: EvidenceRow, about: Verdict | No
     return NoAdvice(Topic.MODE, rule, reason, about.vertex, about.subtasks, evidence)
 
 
-def _is_refused(known: Situation) -> bool:
-    """Return whether checkpoints fail with an error while they are written, and not because writing is slow."""
-    return any(c.header.failure_reason is FailureReason.ASYNC_FAILURE for c in known.evidence.checkpoints)
-
-
 def _not_about_the_mode(known: Situation) -> NoAdvice | None:
     verdict = known.diagnosis.verdict
     if not known.is_exactly_once:
@@ -129,7 +123,8 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
         case VerdictKind.FAILING_SUBTASK:
             text = f"checkpoints fail at {where}, in every mode: see the log of its task manager for the cause"
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
-        case VerdictKind.STORE if _is_refused(known):
+        case VerdictKind.STORE if not verdict.subtasks:
+            # The verdict on a slow store names the subtasks that write. One without them is on a store that refuses.
             text = "writing to the checkpoint store fails, in every mode: see the log of a task manager for the error"
             return _silence("R-UC-2", text, verdict_row(known), about=verdict)
         case VerdictKind.STORE:

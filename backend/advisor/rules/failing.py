@@ -60,7 +60,7 @@ def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
     if expired:
         wanted = nice_ms(max(least, TIMEOUT_MIN_MS))
         if not _hang_alone(known):
-            return _no_timeout("after most of those that expired, the next one failed too: find the cause first")
+            return _no_timeout("after most of those that expired, no checkpoint completed next: find the cause first")
         if timeout_ms >= STUCK_FACTOR * longest and wanted <= timeout_ms / TIMEOUT_FACTOR:
             return _shorter(known, timeout_ms, wanted, longest, tuple(r.id for r in expired))
         which = f"{len(expired)} of the last {say.checkpoints(len(known.recorded))}"
@@ -272,7 +272,7 @@ def _tolerate(
         direction="raise",
         headline=f"Tolerate {wanted} failed checkpoints instead of {now}",
         reason=(
-            f"{say.of_the_last(len(ids), len(_ended(known)))} failed, and later ones completed."
+            f"{say.of_the_last(len(ids), len(_ended(known)))} failed, and others completed."
             f" {_in_a_row(now + 1)} the job, which replays its input."
         ),
         current=Setting(tolerable_failed_count=now),

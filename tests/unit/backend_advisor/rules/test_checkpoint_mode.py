@@ -10,7 +10,7 @@ from backend.advisor.advice import NoAdvice, Recommendation
 from backend.advisor.lifecycle import is_in_force
 from backend.advisor.rules.checkpoint_mode import advise_mode, refusal_of_modes
 from backend.advisor.situation import situation
-from backend.domain.advice import Metric, Mode
+from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.checkpoint import LateBarrier, Protocol
 from backend.domain.engines import flink
 from backend.domain.verdict import VerdictKind
@@ -21,6 +21,7 @@ from tests.support.advised_jobs import (
     expected,
     expired_run,
     mode_of,
+    on,
     persisting,
     readings,
     recommended,
@@ -308,3 +309,13 @@ def test_advice_to_enable_unaligned_checkpoints_names_what_it_takes_away():
     # R-UC-9
     assert any("current watermark" in risk for risk in found.risks)
     assert any("job graph" in risk for risk in found.risks)
+
+
+def test_a_store_that_refuses_is_not_called_a_bottleneck():
+    """Without the rule, the advice is to write less, although writing ends with an error at changing subtasks."""
+    run = [declined(n, {n % 4}) for n in range(1, 7)]
+    found = on(Topic.MODE, advised(run, readings(held=0.0, busy=0.3)))
+
+    assert isinstance(found, NoAdvice)
+    assert "writing to the checkpoint store fails" in found.reason
+    assert "bottleneck" not in found.reason

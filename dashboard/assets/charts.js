@@ -10,6 +10,7 @@
     // What was bound to the events of a chart before its first drawing.
     const bound = new WeakMap();
     let react = null;
+    let redraw = null;
     let resize = null;
 
     const isDrawn = (graph) => Boolean(graph._fullLayout);
@@ -122,11 +123,36 @@
                 bound.set(graph, []);
                 graph.on = (name, call) => bound.get(graph).push([name, call]);
                 observer.observe(graph);
+                boxes.observe(graph);
             }
         }
         if (!isAwaited(figure)) { drawLater(); }
         return Promise.resolve(graph);
     }
+
+    // --- the size of a chart ----------------------------------------------------------------------------------------
+
+    const isFull = (graph) => {
+        const drawn = graph.querySelector(".main-svg").getBoundingClientRect();
+        return Math.abs(drawn.width - graph.clientWidth) < 2 && Math.abs(drawn.height - graph.clientHeight) < 2;
+    };
+
+    // Plotly redraws a chart a tenth of a second after its box has another size. If it fails then, nothing else asks it
+    // again, and the chart would stand out of its card.
+    const REDRAWN_AFTER_MS = 500;
+    const checks = new Map();
+    const boxes = new ResizeObserver(function (entries) {
+        entries.forEach(function ({ target: graph }) {
+            window.clearTimeout(checks.get(graph));
+            checks.set(graph, window.setTimeout(function () {
+                checks.delete(graph);
+                const isShown = graph.isConnected && graph.getClientRects().length > 0;
+                if (!isShown || !isDrawn(graph) || isFull(graph)) { return; }
+                // Plotly may have noted the size before it failed; then it takes the chart for resized.
+                resize(graph).then(() => isFull(graph) || redraw(graph), () => { /* hidden by now */ });
+            }, REDRAWN_AFTER_MS));
+        });
+    });
 
     // Dash asks for the size of every chart again after drawing it. Nothing is to do if the size is the same.
     function resizeIfNew(graph) {
@@ -144,6 +170,7 @@
         set: function (loaded) {
             plotly = loaded;
             react = loaded.react;
+            redraw = loaded.redraw;
             resize = loaded.Plots.resize;
             loaded.react = show;
             loaded.Plots.resize = resizeIfNew;

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from backend.contracts.annotations import AnnotationIn
-from tests.support.browsing import chromium, go, launched, opened
+from tests.support.browsing import chromium, go, launched, opened, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 
@@ -260,3 +260,28 @@ def test_an_answer_for_a_page_that_was_left_does_not_fill_the_next_page_of_the_s
         held[0].fulfill(json=answer)
         assert page.evaluate("() => window.late") == {"multi": True, "response": {}}
         assert watch.found == []
+
+
+@pytest.mark.parametrize("is_noted", [False, True], ids=["before its size is noted", "after its size is noted"])
+def test_a_chart_whose_redrawing_fails_once_after_a_resize_still_fills_its_box(browser, site, is_noted):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.wait_for_selector("#timeline-graph .points path")
+        until_charts_fit(page, "the timeline")
+        page.evaluate(
+            """isNoted => {
+                const chart = document.querySelector('#timeline-graph .js-plotly-plot');
+                const emit = chart.emit;
+                chart.emit = function (name) {
+                    if (name !== 'plotly_autosize') { return emit.apply(this, arguments); }
+                    chart.emit = emit;
+                    if (isNoted) { chart._fullLayout.width = chart.clientWidth; }
+                    throw new Error('drawing failed');
+                };
+            }""",
+            is_noted,
+        )
+        page.set_viewport_size({"width": 1000, "height": 900})
+        until_charts_fit(page, "the timeline after its drawing failed once")
+        assert [f for f in watch.found if "drawing failed" in f] == watch.found != []
+        watch.found.clear()

@@ -85,7 +85,7 @@ check: install-dev
 	$(BIN)/python -m tests.prose
 
 # tests/conftest.py decides which tests run in the same process.
-PYTEST := $(BIN)/python -m pytest -ra --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -ra --durations=20 --dist loadfile --no-loadscope-reorder
 
 ifdef AREA
 test: install-dev

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -42,6 +44,29 @@ def _group(path: str) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Use ``_FilesTogether`` for ``--dist loadfile`` (``make test``), and a scheduler of xdist for every other mode."""
     return _FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collection, and let it run less often.
+
+    A process of the whole suite holds millions of objects (tests, modules, results of fixtures). Python would look
+    through all of them again and again while a test makes many objects, which took three times the time of the test.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 200)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _priority_as_it_was() -> Iterator[None]:
+    """Keep the priority of this process, because it cannot be raised again.
+
+    Commands that compute for long lower it. A test that calls such a command would make all later tests of its process
+    wait for every other process of the machine.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "nice", lambda increment: increment)
+        yield
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +12,13 @@ from backend.store.postgres.embedded import EmbeddedPostgres
 from collectors import diagnose, pacing
 from collectors.flink import requests
 from tests.support.databases import Databases
+from tests.support.folders import quick_folder
 from tests.support.recorded_flink import let_time_pass
 
 
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
+    folder = quick_folder("barrierscope-test-")
     server = EmbeddedPostgres(folder / "postgres")
     try:
         yield Databases(server.start())

@@ -202,8 +202,8 @@ def test_two_jobs_are_compared_by_a_search_with_the_settings_first_and_the_addre
         page.focus("#comparison-other")
         page.keyboard.press("ControlOrMeta+A")
         page.keyboard.type("payments")
-        option = page.locator("[role=option]:visible").filter(has_text="payments").first
-        expect(option).to_be_visible()
+        # Answers to the first letters may have other jobs before it.
+        expect(page.locator("[role=option]:visible").first).to_contain_text("payments")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(r"/jobs/jruntime/compare\?a=rruntime%3A23&(?=.*\bwith=j)(?=.*\bb=r)"))

@@ -19,6 +19,7 @@ from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.clusters import copy_cluster
 from tests.support.databases import Databases
+from tests.support.folders import quick_folder
 from tests.support.observations import NOW, SteppingClock
 from tests.support.spark_session import spark_runtime, spark_session
 
@@ -50,7 +51,7 @@ def made_cluster() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres_url(made_cluster: Path) -> Iterator[str]:
-    above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
+    above = quick_folder("barrierscope-test-")
     server = EmbeddedPostgres(copy_cluster(made_cluster, above / "postgres"))
     try:
         yield server.start()

@@ -43,7 +43,7 @@ class Databases:
             self.run(f"CREATE DATABASE {_TEMPLATE}")
             migrate.upgrade(self.url(_TEMPLATE))
             self._has_template = True
-        with self._made(f"CREATE DATABASE {{name}} TEMPLATE {_TEMPLATE}") as url:
+        with self._made(f"CREATE DATABASE {{name}} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY") as url:
             yield url
 
     @contextmanager

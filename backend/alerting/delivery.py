@@ -1,15 +1,8 @@
-"""The kinds and states of receivers and deliveries, which the store, the services and the CLI share."""
+"""The kinds and states of deliveries and the origins of receivers, which the store and the services share."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-
-
-class ReceiverKind(StrEnum):
-    """The protocol with which alerts are sent to a receiver."""
-
-    ALERTMANAGER = "alertmanager"
-    WEBHOOK = "webhook"
 
 
 class ReceiverOrigin(StrEnum):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backend.alerting.delivery import ReceiverKind
 from backend.cli.options import OutputFormat, help_without_command, pairs, say, seconds
 from backend.cli.targets import Api, Client, Format
 from backend.domain.advice import with_action
 from backend.domain.errors import UnknownEntityError
+from backend.domain.receivers import ReceiverKind
 
 if TYPE_CHECKING:
     from backend.contracts.alerts import AlertOut

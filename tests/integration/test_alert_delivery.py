@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from backend.alerting.delivery import ReceiverKind
 from backend.alerting.labels import Matcher
 from backend.alerting.lifecycle import AlertState
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.errors import LeadershipLostError, StoreUnavailableError
+from backend.domain.receivers import ReceiverKind
 from backend.domain.target import TargetState
 from backend.services.alerts.deliveries import DeliveryOptions
 from backend.store.advice.cards import CardRecord, add_card

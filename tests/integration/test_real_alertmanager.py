@@ -18,8 +18,8 @@ import httpx
 import psycopg
 import pytest
 
-from backend.alerting.delivery import ReceiverKind
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.receivers import ReceiverKind
 from backend.store.ingest import IngestWriter
 from backend.store.wall_clock import WallClock
 from tests.support.alerting import Alerting, receiver_at, switch_off_rules_but

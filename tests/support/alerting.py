@@ -8,10 +8,11 @@ from datetime import timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.alerting.delivery import ReceiverKind, ReceiverOrigin
+from backend.alerting.delivery import ReceiverOrigin
 from backend.alerting.payloads import Links
 from backend.alerting.rules import RuleChange, changed
 from backend.domain.address_rules import EVERYWHERE
+from backend.domain.receivers import ReceiverKind
 from backend.notify.sender import Sender
 from backend.services.alerts.deliveries import AlertDelivery, DeliveryOptions, no_failpoint
 from backend.services.alerts.evaluation import AlertEvaluator

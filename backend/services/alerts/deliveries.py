@@ -22,10 +22,11 @@ import anyio
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.alerting.delivery import DeliveryKind, ReceiverKind, ReceiverOrigin
+from backend.alerting.delivery import DeliveryKind, ReceiverOrigin
 from backend.alerting.lifecycle import Alert, AlertState
 from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook, valid_until
 from backend.domain.clock import Clock
+from backend.domain.receivers import ReceiverKind
 from backend.notify.sender import Address, Sender, Sent
 from backend.services.alerts.actions import with_actions
 from backend.store.alerts import deliveries

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.alerting.delivery import ReceiverKind, ReceiverOrigin
+from backend.alerting.delivery import ReceiverOrigin
 from backend.alerting.labels import AlertId, fingerprint
 from backend.alerting.lifecycle import Alert, AlertState, Identity, Reading, ReadingKind
 from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook
@@ -25,6 +25,7 @@ from backend.contracts import api
 from backend.domain.address_rules import AddressRules
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
+from backend.domain.receivers import ReceiverKind
 from backend.notify.addresses import holds_secret, host_of_secret, is_reference, shown_url
 from backend.notify.sender import Sender
 from backend.services.alerts.deliveries import address_of, alertmanager_url

@@ -35,9 +35,10 @@ from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.alerting.delivery import DeliveryKind, DeliveryState, ReceiverKind
+from backend.alerting.delivery import DeliveryKind, DeliveryState
 from backend.alerting.lifecycle import AlertState
 from backend.alerting.rules import RuleName
+from backend.domain.receivers import ReceiverKind
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import among
 from backend.store.schema import alert_tables

@@ -9,8 +9,9 @@ from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.alerting.delivery import DeliveryState, ReceiverKind, ReceiverOrigin
+from backend.alerting.delivery import DeliveryState, ReceiverOrigin
 from backend.domain.errors import ConflictError, UnknownEntityError
+from backend.domain.receivers import ReceiverKind
 from backend.store.schema import alert_tables
 from backend.store.schema.rows import row_of, value_of
 

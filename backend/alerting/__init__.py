@@ -9,8 +9,8 @@ Pure: no clock, no I/O, no random numbers. Import layer 2 (see README).
 * ``evaluation``  one evaluation of every rule for every signal
 * ``incidents``   which alerts are one incident: one cause at one job or target
 * ``labels``      labels, fingerprints, and the matchers of silences
-* ``payloads``    message bodies for Alertmanager's API and the generic webhook
-* ``delivery``    kinds and states of receivers and deliveries
+* ``payloads``    the texts and links in messages about an alert
+* ``delivery``    kinds and states of deliveries, origins of receivers
 
 Invariant: an unknown reading changes no state, so missing data never counts as health.
 """

@@ -1,22 +1,16 @@
-"""Builds message bodies: for Alertmanager's ``POST /api/v2/alerts``, and for the generic webhook, version 4.
-
-Sources: Alertmanager's ``api/v2/openapi.yaml`` (labels identify an alert, and an ``endsAt`` in the past resolves it),
-and the webhook payload in Alertmanager's documentation. A firing alert has an ``endsAt`` in the future, as in messages
-from Prometheus. Alertmanager resolves the alert at that time unless it is sent again.
-"""
+"""Builds the texts and links of an alert, which its messages to receivers of every kind contain."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from backend.alerting.lifecycle import ACTION, Alert, LinkedCheckpoint, summary_of
 from backend.domain.advice import with_action
 
 Json = Mapping[str, object]
-_NEVER = "0001-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,54 +74,6 @@ def texts_of(alert: Alert, links: Links) -> dict[str, str]:
     return texts
 
 
-def for_alertmanager(alert: Alert, links: Links, *, ends_at: datetime) -> Json:
-    """Return one entry of the array for Alertmanager.
-
-    ``ends_at`` is the time at which Alertmanager resolves the alert unless the alert is sent again.
-    """
-    return {
-        "labels": dict(alert.identity.labels),
-        "annotations": texts_of(alert, links),
-        "startsAt": _rfc3339(alert.fired_at or alert.began_at),
-        "endsAt": _rfc3339(alert.ended_at or ends_at),
-        "generatorURL": links.alert(alert.id),
-    }
-
-
-def for_webhook(alert: Alert, links: Links, *, is_firing: bool, receiver: str) -> Json:
-    """Return the body for a webhook, which contains this one alert."""
-    texts, labels = texts_of(alert, links), dict(alert.identity.labels)
-    status = "firing" if is_firing else "resolved"
-    entry = {
-        "status": status,
-        "labels": labels,
-        "annotations": texts,
-        "startsAt": _rfc3339(alert.fired_at or alert.began_at),
-        "endsAt": _NEVER if is_firing or alert.ended_at is None else _rfc3339(alert.ended_at),
-        "generatorURL": links.alert(alert.id),
-        "fingerprint": alert.identity.fingerprint,
-    }
-    return {
-        "version": "4",
-        "groupKey": f'{{}}:{{alertname="{alert.identity.rule}", fingerprint="{alert.identity.fingerprint}"}}',
-        "truncatedAlerts": 0,
-        "status": status,
-        "receiver": receiver,
-        "groupLabels": {"alertname": alert.identity.rule},
-        "commonLabels": labels,
-        "commonAnnotations": texts,
-        "externalURL": links.base_url,
-        "alerts": [entry],
-    }
-
-
-def valid_until(now: datetime, resend_s: float) -> datetime:
-    """Return the time at which Alertmanager resolves a firing alert unless the alert is sent again.
-
-    As in Prometheus, this is ``now`` plus four times the pause between two sends.
-    """
-    return now + timedelta(seconds=4 * resend_s)
-
-
-def _rfc3339(instant: datetime) -> str:
+def rfc3339(instant: datetime) -> str:
+    """Return an instant as messages contain it, with milliseconds."""
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

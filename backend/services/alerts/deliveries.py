@@ -24,9 +24,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.alerting.delivery import DeliveryKind, ReceiverOrigin
 from backend.alerting.lifecycle import Alert, AlertState
-from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook, valid_until
+from backend.alerting.payloads import Json, Links
 from backend.domain.clock import Clock
 from backend.domain.receivers import ReceiverKind
+from backend.notify.kinds.alertmanager import for_alertmanager, valid_until
+from backend.notify.kinds.webhook import for_webhook
 from backend.notify.sender import Address, Sender, Sent
 from backend.services.alerts.actions import with_actions
 from backend.store.alerts import deliveries

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.alerting.delivery import ReceiverOrigin
 from backend.alerting.labels import AlertId, fingerprint
 from backend.alerting.lifecycle import Alert, AlertState, Identity, Reading, ReadingKind
-from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook
+from backend.alerting.payloads import Json, Links
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.address_rules import AddressRules
@@ -27,6 +27,8 @@ from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
 from backend.domain.receivers import ReceiverKind
 from backend.notify.addresses import holds_secret, host_of_secret, is_reference, shown_url
+from backend.notify.kinds.alertmanager import for_alertmanager
+from backend.notify.kinds.webhook import for_webhook
 from backend.notify.sender import Sender
 from backend.services.alerts.deliveries import address_of, alertmanager_url
 from backend.services.paging import decode_cursor, page_of

@@ -1,0 +1,1 @@
+"""How alerts are sent to each kind of receiver: one module for each kind."""

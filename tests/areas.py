@@ -125,6 +125,7 @@ AREAS = {
     ),
     "alerting": (
         "unit/backend_alerting/**",
+        "unit/backend_notify/**",
         "unit/backend_backtest/**",
         "simulation/test_early_warning.py",
         "simulation/test_alert_lifecycle.py",

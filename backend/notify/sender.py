@@ -3,7 +3,7 @@
 Users enter the addresses of receivers, so responses are not trusted. A redirect could lead to any address, so it is
 refused. A name is resolved once, each of its addresses is checked, and the request goes to an address that was checked.
 Only the beginning of a response is read, for the log, and its control characters are removed. The credential is sent
-only in the Authorization header. Proxies from the environment are ignored.
+only where the kind of the receiver puts it. Proxies from the environment are ignored.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import anyio
 import httpx
 import orjson
 
-from backend.alerting.payloads import Json
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.notify.addresses import host_of_secret, is_reference, secrets_of
+from backend.notify.kinds.port import Message
 
 _TIMEOUT_S = 10.0
 _ANSWER_MAX_BYTES = 2_000
@@ -27,18 +27,6 @@ _ANSWER_SHOWN = 200
 
 Secrets = Callable[[str], str | None]
 """A function that returns the credential at a reference (``env:NAME``, ``file:NAME``), or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to send: a URL or a reference to a URL, and a reference to the credential.
-
-    ``is_configured`` says that the URL comes from the configuration, so the allow-list does not apply to it.
-    """
-
-    url: str
-    credential: str | None = None
-    is_configured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +49,7 @@ class Sender:
         timeout_s: float = _TIMEOUT_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """``rules`` apply to every address that is not configured."""
+        """``rules`` apply to every receiver that is not configured."""
         self._secrets = secrets
         self._rules = rules
         self._timeout_s = timeout_s
@@ -76,27 +64,29 @@ class Sender:
             limits=httpx.Limits(max_connections=50, max_keepalive_connections=0),
         )
 
-    async def post(self, address: Address, body: Json | list[Json], *, key: str | None = None) -> Sent:
-        """Send ``body`` as JSON. Errors of the receiver are returned, not raised.
+    async def post(self, message: Message, *, credential: str | None = None, is_configured: bool = False) -> Sent:
+        """Send the message as JSON. Errors of the receiver are returned, not raised.
 
-        ``key`` is sent as the Idempotency-Key. It must be the same for every attempt to deliver the same message.
+        ``credential`` is a reference. ``is_configured`` says that the URL comes from the configuration, so the
+        allow-list does not apply to it.
         """
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key is not None else {})
-        url = self.address_at(address.url) if is_reference(address.url) else address.url
+        url = self.address_at(message.url) if is_reference(message.url) else message.url
         if url is None or host_of_secret(url) is None:
-            return Sent(False, f"no http(s) address at {address.url}", 0)
+            return Sent(False, f"no http(s) address at {message.url}", 0)
         hidden = secrets_of(url)
-        if address.credential is not None:
-            secret = self._secrets(address.credential)
+        if credential is not None:
+            secret = self._secrets(credential)
             if secret is None:
-                return Sent(False, f"no credential at {address.credential}", 0)
-            headers["Authorization"] = f"Bearer {secret}"
+                return Sent(False, f"no credential at {credential}", 0)
+            message = message.with_credential(message, secret)
             hidden = (secret, *hidden)
+        key = {"Idempotency-Key": message.key} if message.key is not None else {}
+        headers = {"Content-Type": "application/json", **key, **message.headers}
         began_s = time.perf_counter()
         is_ok, result = False, f"no answer within {self._timeout_s:g} s"
         with anyio.move_on_after(self._timeout_s):
-            rules = EVERYWHERE if address.is_configured else self._rules
-            is_ok, result = await self._attempt(rules, url, orjson.dumps(body), headers, hidden)
+            rules = EVERYWHERE if is_configured else self._rules
+            is_ok, result = await self._attempt(rules, url, orjson.dumps(message.body), headers, hidden)
         return Sent(is_ok, result, round((time.perf_counter() - began_s) * 1000))
 
     def address_at(self, reference: str) -> str | None:

@@ -17,7 +17,8 @@ import pytest
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.errors import BarrierscopeError
 from backend.domain.inspection import ReadThreads
-from backend.notify.sender import Address, Sender
+from backend.notify.kinds.port import Message
+from backend.notify.sender import Sender
 from collectors.flink.kind import FLINK
 from collectors.inspecting import inspect
 from collectors.probe import probe
@@ -96,12 +97,12 @@ _SECRETS: dict[str, str] = {}
 
 
 async def _alert(url, rules):
-    assert not (await _sender(rules).post(Address(url), {})).is_ok
+    assert not (await _sender(rules).post(Message(url, {}))).is_ok
 
 
 async def _alert_by_reference(url, rules):
     _SECRETS["env:BARRIERSCOPE_SECRET_URL"] = url
-    assert not (await _sender(rules).post(Address("env:BARRIERSCOPE_SECRET_URL"), {})).is_ok
+    assert not (await _sender(rules).post(Message("env:BARRIERSCOPE_SECRET_URL", {}))).is_ok
 
 
 _USES = [_test_a_target, _collect, _change_settings, _read_threads, _alert, _alert_by_reference]
@@ -155,7 +156,7 @@ async def test_without_rules_these_forms_reach_this_machine(connected, use):
 
 async def test_a_configured_receiver_is_reached_at_any_address(connected):
     sender = Sender(lambda reference: None, _RULES, timeout_s=5.0)
-    await sender.post(Address("http://127.0.0.1:9093/api/v2/alerts", is_configured=True), {})
+    await sender.post(Message("http://127.0.0.1:9093/api/v2/alerts", {}), is_configured=True)
     await sender.aclose()
 
     assert connected == ["127.0.0.1"]

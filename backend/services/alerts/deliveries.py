@@ -24,12 +24,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.alerting.delivery import DeliveryKind, ReceiverOrigin
 from backend.alerting.lifecycle import Alert, AlertState
-from backend.alerting.payloads import Json, Links
+from backend.alerting.payloads import Links
 from backend.domain.clock import Clock
-from backend.domain.receivers import ReceiverKind
-from backend.notify.kinds.alertmanager import for_alertmanager, valid_until
-from backend.notify.kinds.webhook import for_webhook
-from backend.notify.sender import Address, Sender, Sent
+from backend.domain.receivers import TRAITS
+from backend.notify.kinds.port import Destination, Message, Notice
+from backend.notify.kinds.registry import KINDS
+from backend.notify.sender import Sender, Sent
 from backend.services.alerts.actions import with_actions
 from backend.store.alerts import deliveries
 from backend.store.alerts.deliveries import Attempt, Claim
@@ -64,7 +64,7 @@ class DeliveryOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Accepted:
-    """The firing alerts that each Alertmanager had accepted when the store was last read, by receiver id."""
+    """The firing alerts that each receiver that is sent them again had accepted at the last read, by receiver id."""
 
     read_at: datetime
     alerts: Mapping[str, tuple[Receiver, tuple[Alert, ...]]]
@@ -136,14 +136,14 @@ class AlertDelivery:
         return sum(taken)
 
     async def _serve(self, receiver: Receiver, claimed: Sequence[tuple[Claim, Alert]], taken: list[int]) -> None:
-        groups = [claimed] if receiver.kind is ReceiverKind.ALERTMANAGER else [[c] for c in claimed]
+        groups = [claimed] if TRAITS[receiver.kind].is_sent_again else [[c] for c in claimed]
         deadline_s = self._clock.monotonic_s() + self._options.claim_s / 2
         for group in groups:
             # Stop serving a slow receiver for now, before the claims on its remaining messages expire.
             if self._clock.monotonic_s() > deadline_s:
                 return
             at = self._clock.now()
-            sent = await self._send(receiver, group, at)
+            sent = await self._send(receiver, [Notice(alert, claim.kind) for claim, alert in group], at)
             self._failpoint("sent")
             for claim, _ in group:
                 taken.append(await self._record(receiver, claim, at, sent))
@@ -156,19 +156,12 @@ class AlertDelivery:
                 await deliveries.record(connection, claim, attempt, next_attempt_at=next_at)
             self._unrecorded.pop(delivery_id, None)
 
-    async def _send(self, receiver: Receiver, group: Sequence[tuple[Claim, Alert]], at: datetime) -> Sent:
-        if receiver.kind is ReceiverKind.ALERTMANAGER:
-            return await self._send_alerts(receiver, [a for _, a in group], at)
-        (claim, alert), *_ = group
-        body = for_webhook(alert, self._links, is_firing=claim.kind is DeliveryKind.FIRING, receiver=receiver.name)
-        key = f"{alert.id}-{claim.kind}"
-        return await self._sender.post(address_of(receiver, receiver.url), body, key=key)
+    async def _send(self, receiver: Receiver, notices: Sequence[Notice], at: datetime) -> Sent:
+        message = message_to(receiver, notices, self._links, now=at, resend_s=self._options.resend_s)
+        return await post_to(receiver, message, self._sender)
 
-    async def _send_alerts(self, receiver: Receiver, alerts: Sequence[Alert], at: datetime) -> Sent:
-        ends_at = valid_until(at, self._options.resend_s)
-        unique = {a.id: a for a in alerts}.values()
-        body: list[Json] = [for_alertmanager(a, self._links, ends_at=ends_at) for a in unique]
-        return await self._sender.post(address_of(receiver, alertmanager_url(receiver.url)), body)
+    async def _send_again(self, receiver: Receiver, alerts: Sequence[Alert], at: datetime) -> Sent:
+        return await self._send(receiver, [Notice(alert, DeliveryKind.FIRING) for alert in alerts], at)
 
     async def _record(self, receiver: Receiver, claim: Claim, at: datetime, sent: Sent) -> bool:
         attempt = Attempt(claim.number, at, sent.duration_ms, sent.is_ok, sent.result)
@@ -194,10 +187,10 @@ class AlertDelivery:
         full = min(self._options.backoff_most_s, self._options.backoff_first_s * 2.0 ** min(number - 1, 30))
         return full * (0.5 + 0.5 * self._random())
 
-    # --- sending to Alertmanager again ----------------------------------------------------------------------------
+    # --- sending firing alerts again ------------------------------------------------------------------------------
 
     async def resend(self, term: Term) -> int:
-        """Send firing alerts again to each Alertmanager that last got them at least ``resend_s`` seconds ago.
+        """Send firing alerts again to each receiver that needs it and last got them at least ``resend_s`` seconds ago.
 
         Return how many alerts were accepted.
 
@@ -212,7 +205,7 @@ class AlertDelivery:
             return 0
         async with reading(self._engine) as connection:
             await fence(connection, term)
-            accepted = await deliveries.accepted_by_alertmanagers(connection)
+            accepted = await deliveries.accepted_to_send_again(connection)
             found = await get_alerts(connection, [alert_id for _, alert_id, _, _ in accepted])
             alerts = await with_actions(connection, found)
             receivers = {r.id: r for r in await list_receivers(connection)}
@@ -222,7 +215,7 @@ class AlertDelivery:
             own = [(i, alerts[a]) for i, a, r, at in accepted if r == receiver_id and self._is_time(at, now)]
             if not own:
                 continue
-            sent = await self._send_alerts(receivers[receiver_id], [a for _, a in own], now)
+            sent = await self._send_again(receivers[receiver_id], [a for _, a in own], now)
             if not sent.is_ok:
                 # There is no back-off: each further round tries again, until the receiver accepts the alerts.
                 _log.warning("alerts not sent again", receiver=receivers[receiver_id].name, result=sent.result)
@@ -236,7 +229,7 @@ class AlertDelivery:
     async def resend_from_memory(self) -> int:
         """Send again the alerts that were firing when the store was last read. Return how many were accepted.
 
-        Without this, the Alertmanagers would resolve these alerts while the store is unreachable.
+        Without this, the receivers would resolve these alerts while the store is unreachable.
         """
         now, accepted = self._clock.now(), self._accepted
         last = self._resent_from_memory_at
@@ -249,7 +242,7 @@ class AlertDelivery:
         self._resent_from_memory_at = now
         count = 0
         for receiver, alerts in accepted.alerts.values():
-            sent = await self._send_alerts(receiver, alerts, now)
+            sent = await self._send_again(receiver, alerts, now)
             count += len(alerts) if sent.is_ok else 0
         return count
 
@@ -261,14 +254,18 @@ class AlertDelivery:
         return now - last >= timedelta(seconds=self._options.resend_s)
 
 
-def address_of(receiver: Receiver, url: str) -> Address:
-    """Return where to send a message for ``receiver``. The allow-list does not apply to configured receivers."""
-    return Address(url, receiver.credential, is_configured=receiver.origin is ReceiverOrigin.CONFIGURATION)
+def message_to(
+    receiver: Receiver, notices: Sequence[Notice], links: Links, *, now: datetime, resend_s: float
+) -> Message:
+    """Return the message that reports ``notices`` to ``receiver``."""
+    to = Destination(receiver.name, receiver.url, links, now, resend_s)
+    return KINDS[receiver.kind].message(notices, to)
 
 
-def alertmanager_url(root: str) -> str:
-    """Return the URL at which an Alertmanager accepts alerts. ``root`` may already contain the path."""
-    return root if root.endswith("/api/v2/alerts") else f"{root.rstrip('/')}/api/v2/alerts"
+async def post_to(receiver: Receiver, message: Message, sender: Sender) -> Sent:
+    """Send a message to ``receiver``. The allow-list does not apply to configured receivers."""
+    is_configured = receiver.origin is ReceiverOrigin.CONFIGURATION
+    return await sender.post(message, credential=receiver.credential, is_configured=is_configured)
 
 
 def _by_receiver(

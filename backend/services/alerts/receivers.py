@@ -10,16 +10,17 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import cast
 from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.alerting.delivery import ReceiverOrigin
+from backend.alerting.delivery import DeliveryKind, ReceiverOrigin
 from backend.alerting.labels import AlertId, fingerprint
 from backend.alerting.lifecycle import Alert, AlertState, Identity, Reading, ReadingKind
-from backend.alerting.payloads import Json, Links
+from backend.alerting.payloads import Links
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.address_rules import AddressRules
@@ -27,10 +28,9 @@ from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
 from backend.domain.receivers import ReceiverKind
 from backend.notify.addresses import holds_secret, host_of_secret, is_reference, shown_url
-from backend.notify.kinds.alertmanager import for_alertmanager
-from backend.notify.kinds.webhook import for_webhook
+from backend.notify.kinds.port import Notice
 from backend.notify.sender import Sender
-from backend.services.alerts.deliveries import address_of, alertmanager_url
+from backend.services.alerts.deliveries import message_to, post_to
 from backend.services.paging import decode_cursor, page_of
 from backend.services.targets.targets import check_host, normalised_url
 from backend.store.alerts.deliveries import due_counts
@@ -133,15 +133,12 @@ class ReceiverService:
         async with reading(self._engine) as connection:
             receiver = await get_receiver(connection, receiver_id)
         now = self._clock.now()
-        alert = _test_alert(now)
-        body: Json | list[Json]
-        if receiver.kind is ReceiverKind.ALERTMANAGER:
-            # The test alert ends when it begins. So it shows that the receiver accepts alerts, but usually notifies
-            # nobody.
-            url, body = alertmanager_url(receiver.url), [for_alertmanager(alert, self._links, ends_at=now)]
-        else:
-            url, body = receiver.url, for_webhook(alert, self._links, is_firing=False, receiver=receiver.name)
-        sent = await self._sender.post(address_of(receiver, url), body)
+        # The test alert ends when it begins. So it shows that an Alertmanager accepts alerts, but usually notifies
+        # nobody.
+        resolved = Notice(_test_alert(now), DeliveryKind.RESOLVED)
+        message = message_to(receiver, [resolved], self._links, now=now, resend_s=0.0)
+        # Every test is a message of its own, so it has no key by which the receiver could ignore it.
+        sent = await post_to(receiver, replace(message, key=None), self._sender)
         return wire.ReceiverTestOut.model_validate(sent)
 
 

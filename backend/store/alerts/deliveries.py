@@ -38,7 +38,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.alerting.delivery import DeliveryKind, DeliveryState
 from backend.alerting.lifecycle import AlertState
 from backend.alerting.rules import RuleName
-from backend.domain.receivers import ReceiverKind
+from backend.domain.receivers import SENT_AGAIN
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import among
 from backend.store.schema import alert_tables
@@ -95,6 +95,7 @@ _RECEIVER = alert_tables.receivers.c
 _ATTEMPT = alert_tables.delivery_attempts.c
 _IS_DUE = _DELIVERY.state == DeliveryState.DUE.value
 _REPORTS_FIRING = _DELIVERY.kind == DeliveryKind.FIRING.value
+_IS_SENT_AGAIN = _RECEIVER.kind.in_([kind.value for kind in SENT_AGAIN])
 
 
 def _enqueue(query: Select[Any]) -> Insert:
@@ -110,7 +111,7 @@ _ENQUEUE_FIRING = _enqueue(
         _ALERT.state == AlertState.FIRING.value,
         _RECEIVER.removed_at.is_(None),
         _ALERT.id != all_(bindparam("silenced", type_=ARRAY(Text))),
-        or_(_ALERT.rule != RuleName.WATCHDOG.value, _RECEIVER.kind == ReceiverKind.ALERTMANAGER.value),
+        or_(_ALERT.rule != RuleName.WATCHDOG.value, _IS_SENT_AGAIN),
     )
 )
 _ENQUEUE_RESOLVED = _enqueue(
@@ -258,8 +259,8 @@ async def note_held(connection: AsyncConnection, *, silenced: Sequence[str]) -> 
     )
 
 
-async def accepted_by_alertmanagers(connection: AsyncConnection) -> list[tuple[int, str, str, datetime]]:
-    """Return the deliveries of firing messages that an Alertmanager accepted and whose alerts still fire.
+async def accepted_to_send_again(connection: AsyncConnection) -> list[tuple[int, str, str, datetime]]:
+    """Return the deliveries of firing messages that were accepted, whose alerts still fire, and that are sent again.
 
     Each tuple holds the delivery's id, the alert's id, the receiver's id and the time at which the message was last
     sent.
@@ -277,7 +278,7 @@ async def accepted_by_alertmanagers(connection: AsyncConnection) -> list[tuple[i
                 _DELIVERY.state == DeliveryState.DELIVERED.value,
                 _ALERT.state == AlertState.FIRING.value,
             ),
-            *(_RECEIVER.kind == ReceiverKind.ALERTMANAGER.value, _RECEIVER.removed_at.is_(None)),
+            *(_IS_SENT_AGAIN, _RECEIVER.removed_at.is_(None)),
         )
         .order_by(_DELIVERY.id)
     )

@@ -46,7 +46,7 @@ from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from backend.domain.inspection import StackType
 from backend.domain.pressure import PressureMeasure
-from dashboard.routes import IncidentList
+from dashboard.incidents_address import IncidentList
 from dashboard.simulation_requests import SimulationRequests
 from dashboard.subtask_columns import completed, may_be_completed
 from dashboard.whatif_requests import WhatIfRequests

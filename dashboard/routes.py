@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import parse_qs, quote, unquote, urlencode
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 from backend.contracts.subtask_matrix import MatrixGroup
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.pressure import PressureMeasure
-from dashboard import compare_address, lab_address, whatif_address
+from dashboard import compare_address, incidents_address, lab_address, space_time_address, whatif_address
 from dashboard.span import WINDOWS
 
 BASE = "/ui/"
@@ -121,32 +121,6 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentList:
-    """The filters of the list of incidents. An empty value does not restrict the list."""
-
-    state: str = ""
-    """``open``, ``past`` or ``never`` (for incidents of which no alert fired)."""
-    severity: str = ""
-    group: str = ""
-    search: str = ""
-    label: str = ""
-    cursor: str = ""
-    """The position at which the page of the list begins."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceTime:
-    """What the viewer chose on the page of the space-time diagram. Times are milliseconds since the trigger."""
-
-    opened: tuple[str, ...] = ()
-    """Ids of the vertices whose subtasks are shown even if the diagram is folded."""
-    ends_ms: tuple[float, float] | None = None
-    """The shown range. None means the whole checkpoint."""
-    at_ms: float | None = None
-    """The marked instant."""
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """A page, and what it shows: the identifiers in its address and the viewer's selection."""
 
@@ -158,12 +132,12 @@ class Route:
     alert: str | None = None
     rule: str | None = None
     incident: str | None = None
-    incidents: IncidentList = field(default_factory=IncidentList)
+    incidents: incidents_address.IncidentList = field(default_factory=incidents_address.IncidentList)
     matchers: str = ""
     """The matchers with which the form for a silence begins."""
     compared: compare_address.Compared = field(default_factory=compare_address.Compared)
     windows: compare_address.Windows = field(default_factory=compare_address.Windows)
-    space_time: SpaceTime = field(default_factory=SpaceTime)
+    space_time: space_time_address.SpaceTime = field(default_factory=space_time_address.SpaceTime)
     lab: lab_address.Lab = field(default_factory=lab_address.Lab)
     what_if: whatif_address.WhatIfView = field(default_factory=whatif_address.WhatIfView)
     backtest: str | None = None
@@ -184,7 +158,7 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
         case ["lab"]:
             return Route(PageKind.LAB, lab=lab_address.parse(search))
         case ["alerts"]:
-            return Route(PageKind.ALERTS, incidents=incident_list(search))
+            return Route(PageKind.ALERTS, incidents=incidents_address.parse(search))
         case ["alerts", "rules"]:
             return Route(PageKind.ALERT_RULES)
         case ["alerts", "receivers"]:
@@ -215,7 +189,7 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
             return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), selection=_selection(search))
         case ["jobs", job, "runs", run, "checkpoints", number, "space-time"] if number.isdecimal() and number.isascii():
-            chosen = _space_time(search)
+            chosen = space_time_address.parse(search)
             return Route(PageKind.SPACE_TIME, job=job, run=run, checkpoint=int(number), space_time=chosen)
         case _:
             return Route(PageKind.UNKNOWN)
@@ -252,43 +226,6 @@ def _selection(search: str | None) -> Selection:
         heat_group=MatrixGroup.HOST if first("rows") == MatrixGroup.HOST else MatrixGroup.VERTEX,
         is_heat_log=first("heat-scale") == "log",
         is_log=first("log") == "1",
-    )
-
-
-_CHOICES = {
-    "state": ("open", "past", "never"),
-    "severity": ("critical", "warning"),
-    "group": ("cause", "job", "target"),
-}
-
-
-def incident_list(search: str | None) -> IncidentList:
-    """Return the filters in the query string of the list of incidents. Values that do not exist are ignored."""
-    query = {name: values[0] for name, values in parse_qs((search or "").lstrip("?")).items()}
-    known = {name: query[name] for name, values in _CHOICES.items() if query.get(name) in values}
-    typed = {name: query[name] for name in ("search", "label", "cursor") if name in query}
-    return IncidentList(**known, **typed)
-
-
-def incidents_query(view: IncidentList) -> str:
-    """Return the query string of the filters, or an empty string if there are none."""
-    pairs = [(f.name, getattr(view, f.name)) for f in fields(view) if getattr(view, f.name)]
-    return "?" + urlencode(pairs) if pairs else ""
-
-
-def _space_time(search: str | None) -> SpaceTime:
-    query = parse_qs((search or "").lstrip("?"))
-
-    def time_ms(key: str) -> float | None:
-        # A time has at most 8 digits of milliseconds, which is about a day, and 3 digits of microseconds.
-        found = re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,3})?", query.get(key, [""])[0])
-        return None if found is None else float(found[0])
-
-    begin, end = time_ms("from"), time_ms("to")
-    return SpaceTime(
-        opened=tuple(query.get("open", ())),
-        ends_ms=(begin, end) if begin is not None and end is not None and begin < end else None,
-        at_ms=time_ms("t"),
     )
 
 
@@ -357,9 +294,9 @@ def lab() -> str:
     return BASE + "lab"
 
 
-def alerts(view: IncidentList | None = None) -> str:
+def alerts(view: incidents_address.IncidentList | None = None) -> str:
     """Return the address of the list of incidents, with these filters."""
-    return BASE + "alerts" + ("" if view is None else incidents_query(view))
+    return BASE + "alerts" + ("" if view is None else incidents_address.query_of(view))
 
 
 def alert_rules() -> str:

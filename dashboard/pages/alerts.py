@@ -13,13 +13,13 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.incidents import IncidentOut
-from dashboard import routes
+from dashboard import incidents_address, routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, freshness, incidents, status
 from dashboard.components.attributes import attrs
+from dashboard.incidents_address import IncidentList
 from dashboard.live import digest, look_of
-from dashboard.routes import IncidentList
 
 _ABOUT = "One card per cause at one job. A silenced alert is still evaluated and shown, but not delivered."
 _STATES = (("", "open and past"), ("open", "open"), ("past", "past"), ("never", "never fired"))
@@ -113,18 +113,18 @@ def register(app: Dash, client: ApiClient) -> None:
 
 def choose(*, name: str | None, label: str | None, search: str | None) -> Changes:
     """Write the typed filters to the address of the page. The list then begins with its first page."""
-    view = routes.incident_list(search)
+    view = incidents_address.parse(search)
     wanted = replace(view, search=(name or "").strip(), label=(label or "").strip())
     if wanted == view:
         raise PreventUpdate
-    return {"search": routes.incidents_query(replace(wanted, cursor=""))}
+    return {"search": incidents_address.query_of(replace(wanted, cursor=""))}
 
 
 async def refresh(
     client: ApiClient, *, tick: int | None, look: object, search: str | None, before: str | None
 ) -> Changes:
     """Return the list of incidents. ``before`` is the ``digest`` output of the previous call."""
-    seen, view = look_of(look), routes.incident_list(search)
+    seen, view = look_of(look), incidents_address.parse(search)
     page = await client.incidents(view)
     service = await client.status()
     role = service.roles.get("alert")

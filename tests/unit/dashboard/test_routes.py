@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backend.domain.rollup import Measure
 from dashboard import compare_address, routes
+from dashboard.incidents_address import IncidentList
 from dashboard.span import epoch_ms
 
 opaque = st.text(min_size=1, max_size=30).filter(lambda s: s.strip("/ ") == s and s not in (".", ".."))
@@ -125,11 +126,11 @@ def test_addresses_of_alert_pages_parse_to_their_routes(path, page):
 
 
 def test_the_address_of_the_list_of_incidents_contains_its_filters():
-    view = routes.IncidentList("open", "critical", "job", "or&ders", "env=a b", "WzFd")
+    view = IncidentList("open", "critical", "job", "or&ders", "env=a b", "WzFd")
 
     assert routes.parse(*routes.alerts(view).split("?")).incidents == view
-    assert routes.alerts(routes.IncidentList()) == "/ui/alerts"
-    assert routes.parse("/ui/alerts", "?state=evil&severity=none&group=x").incidents == routes.IncidentList()
+    assert routes.alerts(IncidentList()) == "/ui/alerts"
+    assert routes.parse("/ui/alerts", "?state=evil&severity=none&group=x").incidents == IncidentList()
     assert routes.parse(*routes.alert_silences("job=a, b!=c").split("?")).matchers == "job=a, b!=c"
 
 

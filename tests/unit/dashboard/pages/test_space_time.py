@@ -8,6 +8,7 @@ from backend.contracts.space_time import CutProblemOut
 from backend.domain.cut import CutError, CutState
 from dashboard import routes
 from dashboard.pages import space_time
+from dashboard.space_time_address import SpaceTime
 from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
@@ -109,10 +110,10 @@ def test_the_whole_time_has_no_mark():
 @pytest.mark.parametrize(
     ("search", "chosen"),
     [
-        ("?open=a&open=b&from=1.5&to=20&t=3", routes.SpaceTime(("a", "b"), (1.5, 20.0), 3.0)),
-        ("?from=20&to=1.5&t=-3", routes.SpaceTime()),
-        ("?from=nan&to=1e9&t=1e400", routes.SpaceTime()),
-        ("", routes.SpaceTime()),
+        ("?open=a&open=b&from=1.5&to=20&t=3", SpaceTime(("a", "b"), (1.5, 20.0), 3.0)),
+        ("?from=20&to=1.5&t=-3", SpaceTime()),
+        ("?from=nan&to=1e9&t=1e400", SpaceTime()),
+        ("", SpaceTime()),
     ],
 )
 def test_the_address_holds_the_opened_vertices_the_range_and_the_mark(search, chosen):

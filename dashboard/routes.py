@@ -6,18 +6,24 @@ they are quoted in an address and never interpreted.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
-from backend.contracts.subtask_matrix import MatrixGroup
-from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.pressure import PressureMeasure
-from dashboard import compare_address, incidents_address, lab_address, space_time_address, whatif_address
-from dashboard.span import WINDOWS
+from dashboard import (
+    checkpoint_address,
+    compare_address,
+    fleet_address,
+    incidents_address,
+    job_address,
+    lab_address,
+    pressure_address,
+    space_time_address,
+    whatif_address,
+)
 
 BASE = "/ui/"
 
@@ -47,79 +53,6 @@ class PageKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class SubtaskOrder(StrEnum):
-    """The order of the subtasks of an opened vertex in the phase chart."""
-
-    INDEX = "topology"
-    FINISH = "finish"
-    START_DELAY = "start-delay"
-    ALIGNMENT = "alignment"
-    ASYNC = "async"
-    HOST = "host"
-
-
-class Heat(StrEnum):
-    """What fills the vertices of the barrier front."""
-
-    NONE = "none"
-    START_DELAY = "start-delay"
-    ALIGNMENT = "alignment"
-    PRESSURE = "pressure"
-    SKEW = "skew"
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What the viewer chose on a page."""
-
-    opened: tuple[str, ...] | None = None
-    """Ids of the vertices whose subtasks are shown. None means the default: the vertex that the verdict names."""
-    sort: SubtaskOrder = SubtaskOrder.INDEX
-    at_ms: int | None = None
-    """Position of the scrubber, in milliseconds since the trigger."""
-    picked: str | None = None
-    """The picked subtask, as ``vertex id:subtask``."""
-    heat: Heat = Heat.NONE
-    """What fills the vertices of the barrier front."""
-    found: str | None = None
-    """Id of the vertex that the viewer searched for in the barrier front."""
-    is_folded: bool = False
-    """Whether the barrier front folds the vertices far from ``found``."""
-    centre: tuple[float, float] | None = None
-    """The middle of the visible part of a large barrier front, in the units of the drawing."""
-    since_ms: int | None = None
-    """Start of the range chosen on a job's timeline, in epoch milliseconds, included. None means no limit."""
-    until_ms: int | None = None
-    """End of the range chosen on a job's timeline, in epoch milliseconds, included. None means no limit."""
-    window: str | None = None
-    """The name of a range up to now, one of ``span.WINDOWS``. It replaces the two limits."""
-    measure: SubtaskMeasure = SubtaskMeasure.DURATION
-    """The measure that a job's heatmap shows."""
-    heat_vertex: str | None = None
-    """Id of the vertex whose subtasks a job's heatmap or its page of pressure shows. None means all vertices."""
-    heat_group: MatrixGroup = MatrixGroup.VERTEX
-    """What the rows of a job's heatmap are sorted by."""
-    is_heat_log: bool = False
-    """Whether the colour scale of a job's heatmap is logarithmic."""
-    share: PressureMeasure = PressureMeasure.BACKPRESSURED
-    """The share of time of subtasks that the page of pressure shows."""
-    last: str | None = None
-    """The name of the length of the range that the page of pressure shows. None means the default."""
-    is_log: bool = False
-    """Whether the durations on a job's timeline have a logarithmic axis."""
-    has_ended: bool = False
-    """Whether the fleet shows ended jobs."""
-    column: str | None = None
-    """The column by which the fleet is sorted. None means the most urgent job first."""
-    is_descending: bool = False
-    """Whether the fleet is sorted by ``column`` in descending order."""
-
-    @property
-    def has_ends(self) -> bool:
-        """Whether the range on a job's timeline has a start or an end."""
-        return self.since_ms is not None or self.until_ms is not None
-
-
 @dataclass(frozen=True, slots=True)
 class Route:
     """A page, and what it shows: the identifiers in its address and the viewer's selection."""
@@ -128,7 +61,10 @@ class Route:
     job: str | None = None
     run: str | None = None
     checkpoint: int | None = None
-    selection: Selection = field(default_factory=Selection)
+    fleet: fleet_address.FleetView = field(default_factory=fleet_address.FleetView)
+    job_view: job_address.JobView = field(default_factory=job_address.JobView)
+    checkpoint_view: checkpoint_address.CheckpointView = field(default_factory=checkpoint_address.CheckpointView)
+    pressure: pressure_address.PressureView = field(default_factory=pressure_address.PressureView)
     alert: str | None = None
     rule: str | None = None
     incident: str | None = None
@@ -152,7 +88,7 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
     parts = [unquote(p) for p in path[len(BASE) :].split("/") if p]
     match parts:
         case []:
-            return Route(PageKind.FLEET, selection=_order_of_fleet(search))
+            return Route(PageKind.FLEET, fleet=fleet_address.parse(search))
         case ["targets"]:
             return Route(PageKind.TARGETS)
         case ["lab"]:
@@ -173,7 +109,7 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
         case ["runbooks", rule]:
             return Route(PageKind.RUNBOOK, rule=rule)
         case ["jobs", job]:
-            return Route(PageKind.JOB, job=job, selection=_selection(search))
+            return Route(PageKind.JOB, job=job, job_view=job_address.parse(search))
         case ["jobs", job, "advice"]:
             return Route(PageKind.ADVICE, job=job)
         case ["jobs", job, "whatif"]:
@@ -181,102 +117,19 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
         case ["jobs", job, "backtest"]:
             return Route(PageKind.BACKTEST, job=job, backtest=parse_qs((search or "").lstrip("?")).get("id", [None])[0])
         case ["jobs", job, "pressure"]:
-            return Route(PageKind.PRESSURE, job=job, selection=_of_pressure(search))
+            return Route(PageKind.PRESSURE, job=job, pressure=pressure_address.parse(search))
         case ["jobs", job, "compare"]:
             return Route(PageKind.COMPARISON, job=job, compared=compare_address.compared(search))
         case ["jobs", job, "compare-windows"]:
             return Route(PageKind.WINDOWS, job=job, windows=compare_address.windows(search))
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
-            return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), selection=_selection(search))
+            view = checkpoint_address.parse(search)
+            return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), checkpoint_view=view)
         case ["jobs", job, "runs", run, "checkpoints", number, "space-time"] if number.isdecimal() and number.isascii():
             chosen = space_time_address.parse(search)
             return Route(PageKind.SPACE_TIME, job=job, run=run, checkpoint=int(number), space_time=chosen)
         case _:
             return Route(PageKind.UNKNOWN)
-
-
-def _number(value: str | None, digits_max: int) -> int | None:
-    return int(value) if value and value.isascii() and value.isdecimal() and len(value) <= digits_max else None
-
-
-def _selection(search: str | None) -> Selection:
-    query = parse_qs((search or "").lstrip("?"), keep_blank_values=True)
-
-    def first(key: str) -> str | None:
-        return query.get(key, [None])[0]
-
-    def number(key: str, digits_max: int) -> int | None:
-        return _number(first(key), digits_max)
-
-    sort = first("sort")
-    return Selection(
-        opened=tuple(v for v in query["open"] if v) if "open" in query else None,
-        sort=order_of(sort),
-        at_ms=number("t", 11),
-        picked=first("pick") or None,
-        heat=heat_of(first("heat")),
-        found=first("find") or None,
-        is_folded=first("fold") == "1",
-        centre=centre_of(first("view")),
-        since_ms=number("from", 13),
-        until_ms=number("to", 13),
-        window=window if (window := first("range")) in WINDOWS else None,
-        measure=measure_of(first("measure")),
-        heat_vertex=first("vertex") or None,
-        heat_group=MatrixGroup.HOST if first("rows") == MatrixGroup.HOST else MatrixGroup.VERTEX,
-        is_heat_log=first("heat-scale") == "log",
-        is_log=first("log") == "1",
-    )
-
-
-def _order_of_fleet(search: str | None) -> Selection:
-    query = parse_qs((search or "").lstrip("?"))
-    return Selection(
-        column=query.get("sort", [None])[0],
-        is_descending=query.get("desc") == ["1"],
-        has_ended=query.get("ended") == ["1"],
-    )
-
-
-def _of_pressure(search: str | None) -> Selection:
-    query = parse_qs((search or "").lstrip("?"))
-
-    def first(key: str) -> str | None:
-        return query.get(key, [None])[0]
-
-    return Selection(
-        heat_vertex=first("vertex"),
-        share=share_of(first("measure")),
-        last=first("last"),
-        since_ms=_number(first("from"), 13),
-        until_ms=_number(first("to"), 13),
-    )
-
-
-def share_of(value: str | None) -> PressureMeasure:
-    """Return the measure called ``value``, or the back-pressured time if there is no measure of that name."""
-    return PressureMeasure(value) if value in set(PressureMeasure) else PressureMeasure.BACKPRESSURED
-
-
-def order_of(value: str | None) -> SubtaskOrder:
-    """Return the order called ``value``, or the order by index if there is no order of that name."""
-    return SubtaskOrder(value) if value in set(SubtaskOrder) else SubtaskOrder.INDEX
-
-
-def heat_of(value: str | None) -> Heat:
-    """Return the heat called ``value``, or none if there is no heat of that name."""
-    return Heat(value) if value in set(Heat) else Heat.NONE
-
-
-def centre_of(value: str | None) -> tuple[float, float] | None:
-    """Return the two numbers in ``value``, such as ``1200,-380``, or None if it is something else."""
-    found = re.fullmatch(r"(-?[0-9]{1,7}),(-?[0-9]{1,7})", value or "", re.ASCII)
-    return None if found is None else (float(found[1]), float(found[2]))
-
-
-def measure_of(value: str | None) -> SubtaskMeasure:
-    """Return the measure called ``value``, or the duration if there is no measure of that name."""
-    return SubtaskMeasure(value) if value in set(SubtaskMeasure) else SubtaskMeasure.DURATION
 
 
 def fleet() -> str:
@@ -363,16 +216,16 @@ def pressure(
     shows the newest hour.
     """
     since_ms, until_ms = ends_ms or (None, None)
-    pairs = [("vertex", vertex), ("from", since_ms), ("to", until_ms), ("last", last)]
-    known = [(name, str(value)) for name, value in pairs if value is not None]
-    if share is not PressureMeasure.BACKPRESSURED:
-        known.append(("measure", share.value))
-    return f"{job(job_id)}/pressure" + ("?" + urlencode(known) if known else "")
+    view = pressure_address.PressureView(vertex, share, since_ms, until_ms, last)
+    return f"{job(job_id)}/pressure" + pressure_address.query_of(view)
 
 
-def checkpoint(job_id: str, run_id: str, checkpoint_id: int) -> str:
-    """Return the address of a checkpoint."""
-    return f"{job(job_id)}/runs/{_quote(run_id)}/checkpoints/{checkpoint_id}"
+def checkpoint(
+    job_id: str, run_id: str, checkpoint_id: int, view: checkpoint_address.CheckpointView | None = None
+) -> str:
+    """Return the address of a checkpoint, with these choices of its page."""
+    query = "" if view is None else checkpoint_address.query_of(view)
+    return f"{job(job_id)}/runs/{_quote(run_id)}/checkpoints/{checkpoint_id}" + query
 
 
 def space_time(job_id: str, run_id: str, checkpoint_id: int) -> str:
@@ -405,31 +258,6 @@ def windows_around(job_id: str, at: datetime, width: timedelta = timedelta(hours
 def newest_hour(job_id: str, *, other: str | None = None) -> str:
     """Return the address of the comparison of the newest hour with that of ``other``, or else with yesterday."""
     return f"{job(job_id)}/compare-windows" + compare_address.against_query(other)
-
-
-def query(selection: Selection) -> str:
-    """Return the query string of a selection, or an empty string if everything has its default."""
-    opened = selection.opened
-    # An empty ``open`` means that no vertex is open. If ``open`` is missing, the page opens the vertex that the
-    # verdict names.
-    pairs: list[tuple[str, str]] = [] if opened is None else [("open", v) for v in opened or ("",)]
-    if selection.sort is not SubtaskOrder.INDEX:
-        pairs.append(("sort", selection.sort))
-    if selection.at_ms is not None:
-        pairs.append(("t", str(selection.at_ms)))
-    if selection.picked:
-        pairs.append(("pick", selection.picked))
-    if selection.heat is not Heat.NONE:
-        pairs.append(("heat", selection.heat))
-    if selection.found:
-        pairs.append(("find", selection.found))
-    if selection.is_folded:
-        pairs.append(("fold", "1"))
-    ends = (("from", selection.since_ms), ("to", selection.until_ms))
-    pairs += [(name, str(value)) for name, value in ends if value is not None]
-    if selection.is_log:
-        pairs.append(("log", "1"))
-    return "?" + urlencode(pairs) if pairs else ""
 
 
 def from_api_link(link: str | None) -> str | None:

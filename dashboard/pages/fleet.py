@@ -34,6 +34,7 @@ from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient, BoardQuery
 from dashboard.components import cards, freshness, status
 from dashboard.components.attributes import attrs
+from dashboard.fleet_address import FleetView
 from dashboard.live import digest
 from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, Tone
 
@@ -96,7 +97,7 @@ def _height(rows: int) -> dict[str, str]:
     return {"height": f"min({_HEAD_PX + 4 + _ROW_PX * max(1, rows)}px, max(380px, 100vh - 236px))"}
 
 
-def _columns(chosen: routes.Selection) -> list[dict[str, object]]:
+def _columns(chosen: FleetView) -> list[dict[str, object]]:
     """Return the columns. The column that the address names is sorted."""
     order = "desc" if chosen.is_descending else "asc"
     return [c | {"sort": order} if c["field"] == chosen.column else c for c in _COLUMNS]
@@ -106,7 +107,7 @@ def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
     grid = dag.AgGrid(
         id="fleet-grid",
-        columnDefs=_columns(route.selection),
+        columnDefs=_columns(route.fleet),
         eventListeners={"sortChanged": ["bsSorted()"]},
         rowModelType="infinite",
         getRowId="params.data.id",
@@ -164,7 +165,7 @@ def layout(route: routes.Route) -> Component:
                 className="button fold",
                 hidden=True,
                 title="show or hide the jobs that have ended, after all others",
-                **attrs({"aria-pressed": "true" if route.selection.has_ended else "false"}),
+                **attrs({"aria-pressed": "true" if route.fleet.has_ended else "false"}),
             ),
             html.Div(id="fleet-empty"),
             html.Div(id="fleet-source"),

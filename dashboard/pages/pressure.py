@@ -17,11 +17,13 @@ from backend.contracts.pressure_history import PressureHistoryOut, SuspectOut
 from backend.domain.pressure import PressureMeasure
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
+from dashboard.checkpoint_address import CheckpointView
 from dashboard.client import ApiClient
 from dashboard.components import cards, micro_batch, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import batch_rates, pressure_history
 from dashboard.live import Look, digest, look_of
+from dashboard.pressure_address import share_of
 from dashboard.span import epoch_ms, span_of
 
 _NONE = ""
@@ -45,8 +47,8 @@ _HIDDEN, _SHOWN = micro_batch.HIDDEN, micro_batch.SHOWN
 
 def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
-    chosen = route.selection
-    vertex = chosen.heat_vertex or _NONE
+    chosen = route.pressure
+    vertex = chosen.vertex or _NONE
     is_linked = chosen.since_ms is not None or chosen.until_ms is not None
     lengths = ({_AS_LINKED: "as linked"} if is_linked else {}) | {k: words for k, (words, _) in _LENGTHS.items()}
     length = _AS_LINKED if is_linked else (chosen.last if chosen.last in _LENGTHS else _DEFAULT)
@@ -186,7 +188,7 @@ async def refresh(
     if not job.capabilities.has_subtasks:
         return _of_batches(job, view, before)
     since, until = _ends(length, route, job)
-    history = await client.pressure_history(job.id, since, until, vertex or None, routes.share_of(measure))
+    history = await client.pressure_history(job.id, since, until, vertex or None, share_of(measure))
     checkpoints, is_cut = await client.checkpoints_between(job.id, history.since, history.until)
     now = digest(history, *checkpoints, view, vertex, job.verdict, job.config)
     if now == before:
@@ -218,8 +220,8 @@ def follow(*, click: Any, route: dict[str, Any], vertex: str | None) -> Changes:
     if first is not None:
         return {"vertex": _NONE if first == vertex else first}
     run, number = rest
-    selection = routes.Selection(opened=(vertex,) if vertex else None)
-    return {"href": routes.checkpoint(route["job"], str(run), int(number)) + routes.query(selection)}
+    view = CheckpointView(opened=(vertex,) if vertex else None)
+    return {"href": routes.checkpoint(route["job"], str(run), int(number), view)}
 
 
 def _ends(length: str | None, route: dict[str, Any], job: JobDetailOut) -> tuple[datetime | None, datetime | None]:
@@ -323,9 +325,8 @@ def _place(
     if checkpoint is None:
         return _Place(here, None)
     picked = f"{suspect.vertex_id}:{suspect.subtasks[0]}" if suspect.subtasks else None
-    selection = routes.Selection(opened=(suspect.vertex_id,), picked=picked)
-    page = routes.checkpoint(job.id, checkpoint.run_id, checkpoint.checkpoint_id)
-    return _Place(here, page + routes.query(selection))
+    view = CheckpointView(opened=(suspect.vertex_id,), picked=picked)
+    return _Place(here, routes.checkpoint(job.id, checkpoint.run_id, checkpoint.checkpoint_id, view))
 
 
 def _suspect(place: _Place, suspect: SuspectOut, checkpoint: CheckpointOut | None) -> html.Li:

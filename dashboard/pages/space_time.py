@@ -18,6 +18,7 @@ from backend.domain.cut import CutError, CutState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect, pressed_id
+from dashboard.checkpoint_address import CheckpointView
 from dashboard.client import ApiClient
 from dashboard.components import cards, freshness, legends, status
 from dashboard.components.attributes import attrs
@@ -297,7 +298,7 @@ def _notes(found: SpaceTimeOut, checkpoint: CheckpointDetailOut, at_ms: float | 
             )
         )
     if at_ms is not None:
-        href = routes.checkpoint(checkpoint.job_id, checkpoint.run_id, checkpoint.checkpoint_id)
-        query = routes.query(routes.Selection(at_ms=round(at_ms)))
-        said.append(html.P(dcc.Link(f"Barrier front at {words.at(at_ms)}", href=href + query, className="strong-link")))
+        view = CheckpointView(at_ms=round(at_ms))
+        href = routes.checkpoint(checkpoint.job_id, checkpoint.run_id, checkpoint.checkpoint_id, view)
+        said.append(html.P(dcc.Link(f"Barrier front at {words.at(at_ms)}", href=href, className="strong-link")))
     return said

@@ -14,10 +14,12 @@ from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import SubtaskMeasure
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
+from dashboard.checkpoint_address import CheckpointView
 from dashboard.client import ApiClient
 from dashboard.components import cards
 from dashboard.components.attributes import attrs
 from dashboard.figures import subtask_heatmap
+from dashboard.job_address import JobView, measure_of
 from dashboard.live import digest, look_of
 from dashboard.span import epoch_ms, span_of
 
@@ -30,15 +32,15 @@ _LEGEND = (
 )
 
 
-def panel(selection: routes.Selection) -> Component:
+def panel(view: JobView) -> Component:
     """Build the card without data, which the first refresh adds."""
-    vertex = selection.heat_vertex or _ALL
+    vertex = view.heat_vertex or _ALL
     tools = [
         cards.choice(
             "Measure",
             "heatmap-measure",
             {m.value: subtask_heatmap.MEASURE_WORDS[m] for m in SubtaskMeasure},
-            selection.measure.value,
+            view.measure.value,
             width_px=190,
         ),
         # The first refresh adds the names of the vertices.
@@ -53,7 +55,7 @@ def panel(selection: routes.Selection) -> Component:
             "Rows by",
             "heatmap-group",
             {MatrixGroup.VERTEX.value: "vertex", MatrixGroup.HOST.value: "host"},
-            selection.heat_group.value,
+            view.heat_group.value,
             width_px=96,
         ),
         html.Button(
@@ -61,7 +63,7 @@ def panel(selection: routes.Selection) -> Component:
             id="heatmap-log",
             className="button",
             title="logarithmic colour scale",
-            **attrs({"aria-pressed": "true" if selection.is_heat_log else "false"}),
+            **attrs({"aria-pressed": "true" if view.is_heat_log else "false"}),
         ),
     ]
     return html.Div(
@@ -167,7 +169,7 @@ async def refresh(
         return {"style": {"display": "none"}}
     by = MatrixGroup.HOST if group == MatrixGroup.HOST else MatrixGroup.VERTEX
     matrix = await client.subtask_matrix(
-        route["job"], routes.measure_of(measure), vertex or None, since=span.since, until=span.until, group=by
+        route["job"], measure_of(measure), vertex or None, since=span.since, until=span.until, group=by
     )
     now = digest(matrix, view.theme.name, log)
     if before and before.get("digest") == now:
@@ -243,8 +245,8 @@ def open_cell(*, click: Any, route: dict[str, str], keys: dict[str, Any] | None)
     except (TypeError, KeyError, IndexError):
         raise PreventUpdate from None
     vertex, subtask = (keys or {})["rows"].get(point.get("y"), (None, None))
-    selection = routes.Selection(
+    view = CheckpointView(
         opened=None if vertex is None else (vertex,),
         picked=None if subtask is None else f"{vertex}:{subtask}",
     )
-    return {"href": routes.checkpoint(route["job"], run, number) + routes.query(selection)}
+    return {"href": routes.checkpoint(route["job"], run, number, view)}

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard import text
+from dashboard.checkpoint_address import Heat
 from dashboard.figures.front.readings import Reading
 from dashboard.figures.front.times import Front, FrontVertex, SubtaskTimes
-from dashboard.routes import Heat
 
 SHADES = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
 """The colours of the scale cividis, from the smallest to the largest value. Viewers with the common kinds of colour

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dashboard.checkpoint_address import Heat
 from dashboard.figures.front.readings import NO_READINGS, Readings
 from dashboard.palette import Theme
-from dashboard.routes import Heat
 
 
 @dataclass(frozen=True, slots=True)

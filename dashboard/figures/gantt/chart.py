@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from backend.contracts.api import CheckpointDetailOut
 from backend.domain.verdict import Phase
+from dashboard.checkpoint_address import SubtaskOrder
 from dashboard.figures.base import MEASURED_NAMES, Chart, Trace, axis, empty, labels_above, layout, ticks_ms
 from dashboard.figures.gantt.bars import (
     critical_path,
@@ -28,7 +29,6 @@ from dashboard.figures.gantt.marks import clock_skews, limits, vertex_bands
 from dashboard.figures.gantt.rows import GanttRow, rows_of
 from dashboard.figures.gantt.words import summary, table
 from dashboard.palette import Theme
-from dashboard.routes import SubtaskOrder
 
 _ROW_PX = 22
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from backend.contracts.api import CheckpointDetailOut, SubtaskPhasesOut, VertexPhasesOut
 from dashboard import text
-from dashboard.routes import SubtaskOrder
+from dashboard.checkpoint_address import SubtaskOrder
 
 _ROWS_MAX = 600
 

@@ -17,6 +17,7 @@ from backend.contracts.barriers import BarriersOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import text
 from dashboard.callbacks import Changes, connect
+from dashboard.checkpoint_address import heat_of
 from dashboard.client import ApiClient
 from dashboard.components import cards, scrubber
 from dashboard.figures import front
@@ -27,7 +28,6 @@ from dashboard.figures.front.view import FrontView
 from dashboard.live import Look, look_of
 from dashboard.pages.checkpoint.parts import front_basis
 from dashboard.pages.checkpoint.selection import is_pending, key_of, opened_of
-from dashboard.routes import heat_of
 
 _SEARCHED_MIN = 8
 """A graph with fewer vertices is small enough to be read without a search."""

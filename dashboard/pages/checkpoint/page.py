@@ -11,12 +11,12 @@ from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
 from dashboard import routes
+from dashboard.checkpoint_address import CheckpointView, SubtaskOrder
 from dashboard.client import ApiClient
 from dashboard.components import cards, legends, micro_batch, progress, scrubber
 from dashboard.components.attributes import attrs
 from dashboard.figures.front.heat import WORDS as HEAT_WORDS
 from dashboard.pages.checkpoint import front, inspection, refresh, selection
-from dashboard.routes import SubtaskOrder
 
 _SORT_WORDS = {
     SubtaskOrder.INDEX: "index",
@@ -30,7 +30,7 @@ _SORT_WORDS = {
 
 def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
-    chosen = route.selection
+    chosen = route.checkpoint_view
     return html.Div(
         [
             dcc.Store(id="cp-route", data={"job": route.job, "run": route.run, "checkpoint": route.checkpoint}),
@@ -58,7 +58,7 @@ def layout(route: routes.Route) -> Component:
     )
 
 
-def _barrier_views(chosen: routes.Selection) -> list[Component]:
+def _barrier_views(chosen: CheckpointView) -> list[Component]:
     return [
         cards.chart(
             "gantt",
@@ -102,7 +102,7 @@ def _gantt_tools(sort: SubtaskOrder) -> list[Component]:
     ]
 
 
-def _front_tools(chosen: routes.Selection) -> list[Component]:
+def _front_tools(chosen: CheckpointView) -> list[Component]:
     words = {heat.value: word for heat, word in HEAT_WORDS.items()}
     find: list[Component] = [
         dmc.Select(

@@ -10,6 +10,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import CheckpointDetailOut
 from dashboard.callbacks import Changes, connect
+from dashboard.checkpoint_address import order_of
 from dashboard.client import ApiClient
 from dashboard.components import cards, freshness, links, micro_batch
 from dashboard.figures import gantt
@@ -18,7 +19,6 @@ from dashboard.live import digest, look_of
 from dashboard.pages.checkpoint import parts
 from dashboard.pages.checkpoint.front import read_barriers
 from dashboard.pages.checkpoint.selection import is_pending, key_of, opened_of
-from dashboard.routes import order_of
 
 _SETTLED_TICKS = 5
 """A checkpoint that has ended is read at every fifth tick only, because only late barriers can still change it."""

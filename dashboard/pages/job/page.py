@@ -42,7 +42,7 @@ def layout(route: routes.Route) -> Component:
             ),
             html.Div(_pressure(), id="job-pressure"),
             html.Div(micro_batch.job_card(), id="job-micro-batches", style=micro_batch.HIDDEN),
-            subtask_heatmap.panel(route.selection),
+            subtask_heatmap.panel(route.job_view),
             html.Div(trend.panel(), id="job-trend"),
             html.Div(id="job-recent"),
             html.Div(id="job-source"),
@@ -56,7 +56,7 @@ def _timeline(route: routes.Route) -> Component:
         id="job-log",
         className="button",
         title="logarithmic duration axis",
-        **attrs({"aria-pressed": "true" if route.selection.is_log else "false"}),
+        **attrs({"aria-pressed": "true" if route.job_view.is_log else "false"}),
     )
     changes = html.Div(id="job-changes", className="job-changes hint")
     return cards.chart(
@@ -65,7 +65,7 @@ def _timeline(route: routes.Route) -> Component:
         hint="click a mark to open its checkpoint; drag to zoom in",
         tools=[log_switch],
         before=html.Div(timeline_legend(None), id="timeline-legend", className="legend"),
-        after=html.Div([range_picker.panel(route.selection), changes]),
+        after=html.Div([range_picker.panel(route.job_view), changes]),
         height_px=timeline.HEIGHT_PX,
     )
 

@@ -20,8 +20,8 @@ from dashboard import text
 from dashboard.callbacks import Changes, connect
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
+from dashboard.job_address import JobView
 from dashboard.live import look_of
-from dashboard.routes import Selection
 from dashboard.span import ALL, WINDOWS, epoch_ms, instant_of
 
 _NEWEST = "newest"
@@ -29,13 +29,13 @@ _OWN = "own"
 _FORMAT = "such as 2026-11-22 14:05"
 
 
-def panel(selection: Selection) -> Component:
+def panel(view: JobView) -> Component:
     """Build the row of controls under the timeline, and the text that describes what is shown."""
-    choice = selection.window or (_OWN if selection.has_ends else _NEWEST)
+    choice = view.window or (_OWN if view.has_ends else _NEWEST)
     words = {_NEWEST: "newest 200"} | WINDOWS | {_OWN: "from … to …"}
     return html.Div(
         [
-            dcc.Store(id="job-range", data=_stored(selection)),
+            dcc.Store(id="job-range", data=_stored(view)),
             dcc.Store(id="job-span"),
             dcc.Store(id="job-clock"),
             html.Div(
@@ -72,13 +72,13 @@ def panel(selection: Selection) -> Component:
     )
 
 
-def _stored(selection: Selection) -> dict[str, object] | None:
-    if selection.window == ALL:
+def _stored(view: JobView) -> dict[str, object] | None:
+    if view.window == ALL:
         return {"range": ALL, "since": 0, "until": None}
-    if selection.window is not None:
+    if view.window is not None:
         # The browser adds the start, which depends on its clock.
-        return {"range": selection.window}
-    return {"since": selection.since_ms, "until": selection.until_ms} if selection.has_ends else None
+        return {"range": view.window}
+    return {"since": view.since_ms, "until": view.until_ms} if view.has_ends else None
 
 
 def _button(id_: str, icon: str, word: str, hint: str) -> html.Button:

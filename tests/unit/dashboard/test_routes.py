@@ -10,27 +10,30 @@ from hypothesis import strategies as st
 
 from backend.domain.rollup import Measure
 from dashboard import compare_address, routes
+from dashboard.checkpoint_address import CheckpointView, SubtaskOrder
+from dashboard.fleet_address import FleetView
 from dashboard.incidents_address import IncidentList
+from dashboard.job_address import JobView
 from dashboard.span import epoch_ms
 
 opaque = st.text(min_size=1, max_size=30).filter(lambda s: s.strip("/ ") == s and s not in (".", ".."))
 
-selections = st.builds(
-    routes.Selection,
+views = st.builds(
+    CheckpointView,
     opened=st.none() | st.lists(st.text(min_size=1, max_size=12), max_size=4, unique=True).map(tuple),
-    sort=st.sampled_from(routes.SubtaskOrder),
+    sort=st.sampled_from(SubtaskOrder),
     at_ms=st.none() | st.integers(0, 10**9),
     picked=st.none() | st.text(min_size=1, max_size=20),
-    since_ms=st.none() | st.integers(0, 10**13 - 1),
-    until_ms=st.none() | st.integers(0, 10**13 - 1),
 )
 
 
-@given(job=opaque, run=opaque, checkpoint=st.integers(0, 2**60), selection=selections)
-def test_a_permalink_parses_to_the_selection_that_made_it(job, run, checkpoint, selection):
-    route = routes.parse(routes.checkpoint(job, run, checkpoint), routes.query(selection))
+@given(job=opaque, run=opaque, checkpoint=st.integers(0, 2**60), view=views)
+def test_a_permalink_parses_to_the_choices_that_made_it(job, run, checkpoint, view):
+    path, _, query = routes.checkpoint(job, run, checkpoint, view).partition("?")
 
-    assert route == routes.Route("checkpoint", job=job, run=run, checkpoint=checkpoint, selection=selection)
+    route = routes.parse(path, query)
+
+    assert route == routes.Route("checkpoint", job=job, run=run, checkpoint=checkpoint, checkpoint_view=view)
     assert routes.parse(routes.job(job)) == routes.Route("job", job=job)
 
 
@@ -95,8 +98,9 @@ def test_any_other_address_is_an_unknown_page(path):
 def test_a_mangled_query_falls_back_to_the_defaults():
     path = routes.checkpoint("j", "r", 7)
 
-    assert routes.parse(path, "?sort=evil&t=-5&pick=&from=1e9&to=99999999999999").selection == routes.Selection()
-    assert routes.parse(path, "?open=").selection.opened == ()
+    assert routes.parse(path, "?sort=evil&t=-5&pick=&heat=x&view=1").checkpoint_view == CheckpointView()
+    assert routes.parse(path, "?open=").checkpoint_view.opened == ()
+    assert routes.parse("/ui/jobs/j", "?from=1e9&to=99999999999999&range=ever&rows=x").job_view == JobView()
 
 
 def test_the_page_of_a_checkpoint_is_found_by_its_path_in_the_api():
@@ -135,9 +139,8 @@ def test_the_address_of_the_list_of_incidents_contains_its_filters():
 
 
 def test_the_address_of_a_page_contains_its_order_and_its_axis():
-    by_p99 = routes.parse("/ui/", "?sort=p99&desc=1").selection
+    by_p99 = routes.parse("/ui/", "?sort=p99&desc=1").fleet
     assert (by_p99.column, by_p99.is_descending) == ("p99", True)
-    assert routes.parse("/ui/").selection == routes.Selection()
+    assert routes.parse("/ui/").fleet == FleetView()
 
-    chosen = routes.Selection(is_log=True, since_ms=5)
-    assert routes.parse("/ui/jobs/j", routes.query(chosen)).selection == chosen
+    assert routes.parse("/ui/jobs/j", "?from=5&log=1").job_view == JobView(since_ms=5, is_log=True)

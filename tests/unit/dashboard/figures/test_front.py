@@ -14,12 +14,12 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.verdict import Basis
 from dashboard import text
+from dashboard.checkpoint_address import Heat
 from dashboard.figures import front, gantt
 from dashboard.figures.front import FrontView, edges, folding, senders, times, vertices
 from dashboard.figures.front.places import arrange
 from dashboard.figures.front.readings import Readings
 from dashboard.palette import LIGHT
-from dashboard.routes import Heat
 from tests.support.figures import NOW, front_of, newest
 
 

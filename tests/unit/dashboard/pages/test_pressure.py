@@ -127,15 +127,13 @@ def test_the_choices_are_in_the_address():
     route = routes.parse("/ui/jobs/j%2F1/pressure", "?vertex=v1&measure=busy&last=24h&from=5&to=9")
 
     assert (route.page, route.job) == (routes.PageKind.PRESSURE, "j/1")
-    chosen = route.selection
-    assert (chosen.heat_vertex, chosen.share, chosen.last) == ("v1", PressureMeasure.BUSY, "24h")
+    chosen = route.pressure
+    assert (chosen.vertex, chosen.share, chosen.last) == ("v1", PressureMeasure.BUSY, "24h")
     assert (chosen.since_ms, chosen.until_ms) == (5, 9)
     assert routes.pressure("j/1", vertex="v1", share=PressureMeasure.BUSY, ends_ms=(5, 9)) == (
         "/ui/jobs/j%2F1/pressure?vertex=v1&from=5&to=9&measure=busy"
     )
-    assert (
-        routes.parse("/ui/jobs/j/pressure", "?measure=hot&last=ever").selection.share is PressureMeasure.BACKPRESSURED
-    )
+    assert routes.parse("/ui/jobs/j/pressure", "?measure=hot&last=ever").pressure.share is PressureMeasure.BACKPRESSURED
 
 
 async def test_the_verdicts_link_to_the_pressure_of_their_time_and_vertex(ui):
@@ -155,8 +153,8 @@ async def test_the_verdicts_link_to_the_pressure_of_their_time_and_vertex(ui):
     )
     begin = epoch_ms(checkpoint.triggered_at)
     route = routes.parse(*href.split("?"))
-    assert route.selection.heat_vertex == checkpoint.verdict.vertex_id
-    assert route.selection.since_ms < begin < route.selection.until_ms
+    assert route.pressure.vertex == checkpoint.verdict.vertex_id
+    assert route.pressure.since_ms < begin < route.pressure.until_ms
 
 
 def _walk(node):

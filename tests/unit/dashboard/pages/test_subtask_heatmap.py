@@ -6,6 +6,7 @@ import pytest
 
 from backend.domain.checkpoint import SubtaskMeasure
 from dashboard import routes
+from dashboard.checkpoint_address import CheckpointView, query_of
 from dashboard.figures import subtask_heatmap
 from dashboard.span import epoch_ms
 from tests.support.dash_calls import job_values, texts
@@ -40,7 +41,7 @@ async def test_the_rows_can_be_sorted_by_host(ui):
     assert labels == ["worker-1", "worker-2", "worker-3"]
     assert figure["data"][0]["y"][0].endswith(" on worker-1")
     assert answer["heatmap-data"]["data"]["columns"][:3] == ["host", "vertex", "subtask"]
-    assert routes.parse("/ui/jobs/jE", "?rows=host").selection.heat_group == "host"
+    assert routes.parse("/ui/jobs/jE", "?rows=host").job_view.heat_group == "host"
 
 
 async def test_unchanged_data_is_not_drawn_again_and_another_scale_is(ui):
@@ -76,8 +77,8 @@ async def test_a_click_on_a_cell_opens_its_checkpoint_with_the_subtask_picked(ui
         return answer["url"]["href"]
 
     page = routes.checkpoint("jE", last.run_id, last.checkpoint_id)
-    picked = routes.Selection(opened=(row.vertex_id,), picked=f"{row.vertex_id}:{row.subtask}")
-    assert await opened({"x": x, "y": y}) == page + routes.query(picked)
+    picked = CheckpointView(opened=(row.vertex_id,), picked=f"{row.vertex_id}:{row.subtask}")
+    assert await opened({"x": x, "y": y}) == page + query_of(picked)
     assert await opened({"x": x, "y": 0}) == page, "a mark above the column opens only the checkpoint"
 
 
@@ -131,7 +132,7 @@ def test_the_choices_are_in_the_address():
     route = routes.parse("/ui/jobs/jE", "?measure=async&vertex=v1&heat-scale=log")
     other = routes.parse("/ui/jobs/jE", "?measure=heat&heat-scale=cubic")
 
-    assert (route.selection.measure, route.selection.heat_vertex, route.selection.is_heat_log) == ("async", "v1", True)
-    assert (other.selection.measure, other.selection.heat_vertex, other.selection.is_heat_log) == (
+    assert (route.job_view.measure, route.job_view.heat_vertex, route.job_view.is_heat_log) == ("async", "v1", True)
+    assert (other.job_view.measure, other.job_view.heat_vertex, other.job_view.is_heat_log) == (
         "duration", None, False,
     )  # fmt: skip

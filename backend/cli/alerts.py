@@ -14,12 +14,13 @@ from backend.cli.options import OutputFormat, help_without_command, pairs, say, 
 from backend.cli.targets import Api, Client, Format
 from backend.domain.advice import with_action
 from backend.domain.errors import UnknownEntityError
-from backend.domain.receivers import ReceiverKind
+from backend.domain.receivers import TRAITS, ReceiverKind
 
 if TYPE_CHECKING:
     from backend.contracts.alerts import AlertOut
 
 _SHOWN_MAX = 200
+_ADDRESSES = ", or the ".join(f"{traits.address} of {traits.noun}" for traits in TRAITS.values())
 
 app = typer.Typer(
     help="List alerts and manage silences, through the running API.",
@@ -113,9 +114,9 @@ def _receivers(context: typer.Context) -> None:
 
 @receivers.command(epilog="Example: barrierscope receivers add http://pager/hook --kind webhook --name pager")
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Root of an Alertmanager, or the address of a webhook.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help=f"{_ADDRESSES[0].upper()}{_ADDRESSES[1:]}.")],
     name: Annotated[str, typer.Option(help="Name shown in the delivery log.")],
-    kind: Annotated[ReceiverKind, typer.Option(help="alertmanager or webhook")] = ReceiverKind.ALERTMANAGER,
+    kind: Annotated[ReceiverKind, typer.Option(help=" or ".join(ReceiverKind))] = ReceiverKind.ALERTMANAGER,
     credential: Annotated[
         str | None,
         typer.Option(metavar="REFERENCE", help="Location of its bearer token: env:BARRIERSCOPE_SECRET_X or file:NAME."),

@@ -24,11 +24,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from backend.contracts.freshness import Dated
-from backend.contracts.model import Lines, Model, OneLine, Rfc3339, StrictBool, StrictNumber
+from backend.contracts.model import Lines, Model, OneLine, Rfc3339, StrictBool, StrictNumber, one_of
+from backend.domain import receivers
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Severity = Literal["critical", "warning", "none"]
-ReceiverKind = Literal["alertmanager", "webhook"]
+ReceiverKind = Annotated[str, one_of(receivers.ReceiverKind)]
 Thresholds = Annotated[dict[str, StrictNumber], Field(max_length=20)]
 Text = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$"), Lines]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import PydanticCustomError
+from pydantic_core.core_schema import literal_schema
 
 from backend.domain.text import clean, clean_lines
 
@@ -36,6 +38,11 @@ Lines = AfterValidator(lambda text: clean_lines(text, length_max=len(text)))
 # The name of a person who does something. At least one character is visible. It is not verified.
 Author = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$"), OneLine]
 Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant), Field(ge=_EARLIEST, le=_LATEST)]
+
+
+def one_of(names: type[StrEnum]) -> GetPydanticSchema:
+    """Return the annotation of a text field whose values are those of ``names``. The schema of the field lists them."""
+    return GetPydanticSchema(lambda _source, _handler: literal_schema([name.value for name in names]))
 
 
 class Model(BaseModel):

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from backend.contracts.alerts import ReceiverIn, ReceiverOut, ReceiverTestOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.domain.receivers import TRAITS, ReceiverKind
 from dashboard import text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
@@ -24,7 +25,7 @@ from dashboard.components.attributes import attrs
 from dashboard.live import digest
 from dashboard.palette import Tone
 
-_KINDS = {"webhook": "Webhook", "alertmanager": "Alertmanager"}
+_CHOSEN = ReceiverKind.WEBHOOK
 _ADDRESS_HINT = "the address or, if it is secret, a reference to it: env:BARRIERSCOPE_SECRET_NAME or file:NAME"
 _CREDENTIAL_HINT = (
     "a reference to the bearer token, not the token itself: env:BARRIERSCOPE_SECRET_NAME,"
@@ -55,8 +56,9 @@ def layout() -> Component:
 
 
 def _form() -> Component:
-    options = [{"label": word, "value": kind} for kind, word in _KINDS.items()]
-    kind = dcc.Dropdown(id="receiver-kind", options=options, value="webhook", clearable=False, searchable=False)
+    kinds = sorted(TRAITS, key=lambda kind: kind is not _CHOSEN)
+    options = [{"label": TRAITS[kind].title, "value": kind.value} for kind in kinds]
+    kind = dcc.Dropdown(id="receiver-kind", options=options, value=_CHOSEN.value, clearable=False, searchable=False)
     return html.Form(
         [
             _field(
@@ -274,7 +276,7 @@ def _row(receiver: ReceiverOut) -> html.Tr:
     return html.Tr(
         [
             html.Td([html.B(receiver.name), html.Div(receiver.url, className="url")]),
-            html.Td(_KINDS[receiver.kind]),
+            html.Td(TRAITS[ReceiverKind(receiver.kind)].title),
             html.Td(delivery),
             html.Td(receiver.credential or text.MISSING, title="reference to the bearer token"),
             html.Td(html.Div(_buttons(receiver), className="actions")),

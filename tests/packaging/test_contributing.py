@@ -20,6 +20,7 @@ def test_there_is_a_list_for_each_kind_of_addition():
         "A panel of a page",
         "A page",
         "An alert rule",
+        "A kind of receiver",
         "An advice rule",
         "A collector",
     ]

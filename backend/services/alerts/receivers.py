@@ -26,7 +26,7 @@ from backend.contracts import api
 from backend.domain.address_rules import AddressRules
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
-from backend.domain.receivers import ReceiverKind
+from backend.domain.receivers import TRAITS, ReceiverKind
 from backend.notify.addresses import holds_secret, host_of_secret, is_reference, shown_url
 from backend.notify.kinds.port import Notice
 from backend.notify.sender import Sender
@@ -44,10 +44,11 @@ from backend.store.alerts.receivers import (
 from backend.store.postgres.connections import reading, writing
 
 _CREDENTIAL = re.compile(r"env:BARRIERSCOPE_SECRET_[A-Z0-9_]{1,100}|file:[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+_WITH_SECRETS = " or ".join(traits.noun for traits in TRAITS.values() if traits.has_secret_address)
 _URL_ALLOWED = (
-    "http:// or https:// with a host and a path that is not secret. If the path or query of a webhook is secret, a"
-    " reference to the whole address: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or file:NAME"
-    " in BARRIERSCOPE_SECRETS_DIR"
+    f"http:// or https:// with a host and a path that is not secret. If the path or query of {_WITH_SECRETS} is secret,"
+    " a reference to the whole address: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or"
+    " file:NAME in BARRIERSCOPE_SECRETS_DIR"
 )
 _CREDENTIAL_ALLOWED = (
     "a reference to the bearer token: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or file:NAME"
@@ -108,8 +109,9 @@ class ReceiverService:
                 raise _refused("url", "has a path that looks secret and would be stored in plain text", _URL_ALLOWED)
             return url, host
         reference = wanted.url.strip()
-        if wanted.kind != ReceiverKind.WEBHOOK.value or not _CREDENTIAL.fullmatch(reference):
-            raise _refused("url", "is neither an address nor a valid reference to a webhook's address", _URL_ALLOWED)
+        if not TRAITS[ReceiverKind(wanted.kind)].has_secret_address or not _CREDENTIAL.fullmatch(reference):
+            problem = f"is neither an address nor a valid reference to {_WITH_SECRETS}'s address"
+            raise _refused("url", problem, _URL_ALLOWED)
         found = host_of_secret(self._sender.address_at(reference))
         if found is None:
             raise _refused("url", f"refers to {reference}, which holds no http(s) address", _URL_ALLOWED)

@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from backend.domain.receivers import ReceiverKind
 from backend.store.schema.tables import Instant, Json, metadata
 
 alert_evaluator = Table(
@@ -182,7 +183,7 @@ receivers = Table(
     Column("origin", Text, nullable=False),
     Column("added_at", Instant, nullable=False),
     Column("removed_at", Instant),
-    CheckConstraint("kind IN ('alertmanager', 'webhook')", name="kind_known"),
+    CheckConstraint(f"kind IN ({', '.join(repr(kind.value) for kind in ReceiverKind)})", name="kind_known"),
     CheckConstraint("origin IN ('api', 'configuration')", name="origin_known"),
     Index("uq_receivers_name", "name", unique=True, postgresql_where=text("removed_at IS NULL")),
 )

@@ -6,11 +6,12 @@ they are quoted in an address and never interpreted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from urllib.parse import parse_qs, quote, unquote, urlencode
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlencode
 
 from backend.domain.pressure import PressureMeasure
 from dashboard import (
@@ -24,6 +25,7 @@ from dashboard import (
     space_time_address,
     whatif_address,
 )
+from dashboard.query_strings import first_values
 
 BASE = "/ui/"
 
@@ -80,126 +82,152 @@ class Route:
     """Id of the shown backtest."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The address of a page: its path, which names fields of the route in braces, and the reader of its query string.
+
+    The reader returns the fields of the route that the query string holds.
+    """
+
+    path: str
+    read: Callable[[str | None], Mapping[str, Any]] = lambda _search: {}
+
+    def names(self, parts: Sequence[str]) -> dict[str, Any] | None:
+        """Return the fields of the route that the parts of a path hold, or None if it is the path of another page."""
+        pattern = _parts(self.path)
+        pairs = list(zip(pattern, parts, strict=False))
+        if len(pattern) != len(parts) or any(part != given and part[0] != "{" for part, given in pairs):
+            return None
+        named: dict[str, Any] = {part[1:-1]: given for part, given in pairs if part[0] == "{"}
+        if (number := named.get("checkpoint")) is not None:
+            if not (number.isdecimal() and number.isascii()):
+                return None
+            named["checkpoint"] = int(number)
+        return named
+
+
+# A path without names comes before those that it would match.
+_ADDRESSES: Final[Mapping[PageKind, _Address]] = {
+    PageKind.FLEET: _Address("", lambda search: {"fleet": fleet_address.parse(search)}),
+    PageKind.TARGETS: _Address("targets"),
+    PageKind.LAB: _Address("lab", lambda search: {"lab": lab_address.parse(search)}),
+    PageKind.ALERTS: _Address("alerts", lambda search: {"incidents": incidents_address.parse(search)}),
+    PageKind.ALERT_RULES: _Address("alerts/rules"),
+    PageKind.ALERT_RECEIVERS: _Address("alerts/receivers"),
+    PageKind.ALERT_SILENCES: _Address(
+        "alerts/silences", lambda search: {"matchers": first_values(search).get("match", "")}
+    ),
+    PageKind.ALERT: _Address("alerts/{alert}"),
+    PageKind.INCIDENT: _Address("incidents/{incident}"),
+    PageKind.RUNBOOK: _Address("runbooks/{rule}"),
+    PageKind.JOB: _Address("jobs/{job}", lambda search: {"job_view": job_address.parse(search)}),
+    PageKind.ADVICE: _Address("jobs/{job}/advice"),
+    PageKind.WHAT_IF: _Address("jobs/{job}/whatif", lambda search: {"what_if": whatif_address.parse(search)}),
+    PageKind.BACKTEST: _Address("jobs/{job}/backtest", lambda search: {"backtest": first_values(search).get("id")}),
+    PageKind.PRESSURE: _Address("jobs/{job}/pressure", lambda search: {"pressure": pressure_address.parse(search)}),
+    PageKind.COMPARISON: _Address("jobs/{job}/compare", lambda search: {"compared": compare_address.compared(search)}),
+    PageKind.WINDOWS: _Address(
+        "jobs/{job}/compare-windows", lambda search: {"windows": compare_address.windows(search)}
+    ),
+    PageKind.CHECKPOINT: _Address(
+        "jobs/{job}/runs/{run}/checkpoints/{checkpoint}",
+        lambda search: {"checkpoint_view": checkpoint_address.parse(search)},
+    ),
+    PageKind.SPACE_TIME: _Address(
+        "jobs/{job}/runs/{run}/checkpoints/{checkpoint}/space-time",
+        lambda search: {"space_time": space_time_address.parse(search)},
+    ),
+}
+
+
 def parse(pathname: str | None, search: str | None = None) -> Route:
     """Return the route at an address. Its ``page`` is ``UNKNOWN`` if there is no such page."""
     path = (pathname or BASE).rstrip("/") + "/"
     if not path.startswith(BASE):
         return Route(PageKind.UNKNOWN)
-    parts = [unquote(p) for p in path[len(BASE) :].split("/") if p]
-    match parts:
-        case []:
-            return Route(PageKind.FLEET, fleet=fleet_address.parse(search))
-        case ["targets"]:
-            return Route(PageKind.TARGETS)
-        case ["lab"]:
-            return Route(PageKind.LAB, lab=lab_address.parse(search))
-        case ["alerts"]:
-            return Route(PageKind.ALERTS, incidents=incidents_address.parse(search))
-        case ["alerts", "rules"]:
-            return Route(PageKind.ALERT_RULES)
-        case ["alerts", "receivers"]:
-            return Route(PageKind.ALERT_RECEIVERS)
-        case ["alerts", "silences"]:
-            matchers = parse_qs((search or "").lstrip("?")).get("match", [""])[0]
-            return Route(PageKind.ALERT_SILENCES, matchers=matchers)
-        case ["incidents", incident]:
-            return Route(PageKind.INCIDENT, incident=incident)
-        case ["alerts", alert]:
-            return Route(PageKind.ALERT, alert=alert)
-        case ["runbooks", rule]:
-            return Route(PageKind.RUNBOOK, rule=rule)
-        case ["jobs", job]:
-            return Route(PageKind.JOB, job=job, job_view=job_address.parse(search))
-        case ["jobs", job, "advice"]:
-            return Route(PageKind.ADVICE, job=job)
-        case ["jobs", job, "whatif"]:
-            return Route(PageKind.WHAT_IF, job=job, what_if=whatif_address.parse(search))
-        case ["jobs", job, "backtest"]:
-            return Route(PageKind.BACKTEST, job=job, backtest=parse_qs((search or "").lstrip("?")).get("id", [None])[0])
-        case ["jobs", job, "pressure"]:
-            return Route(PageKind.PRESSURE, job=job, pressure=pressure_address.parse(search))
-        case ["jobs", job, "compare"]:
-            return Route(PageKind.COMPARISON, job=job, compared=compare_address.compared(search))
-        case ["jobs", job, "compare-windows"]:
-            return Route(PageKind.WINDOWS, job=job, windows=compare_address.windows(search))
-        case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
-            view = checkpoint_address.parse(search)
-            return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), checkpoint_view=view)
-        case ["jobs", job, "runs", run, "checkpoints", number, "space-time"] if number.isdecimal() and number.isascii():
-            chosen = space_time_address.parse(search)
-            return Route(PageKind.SPACE_TIME, job=job, run=run, checkpoint=int(number), space_time=chosen)
-        case _:
-            return Route(PageKind.UNKNOWN)
+    parts = [unquote(part) for part in _parts(path[len(BASE) :])]
+    for page, address in _ADDRESSES.items():
+        if (names := address.names(parts)) is not None:
+            return Route(page, **names, **address.read(search))
+    return Route(PageKind.UNKNOWN)
+
+
+def _path(page: PageKind, **names: object) -> str:
+    return BASE + _ADDRESSES[page].path.format(**{name: quote(str(value), safe="") for name, value in names.items()})
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
 
 
 def fleet() -> str:
     """Return the address of the fleet page."""
-    return BASE
+    return _path(PageKind.FLEET)
 
 
 def targets() -> str:
     """Return the address of the page of targets."""
-    return BASE + "targets"
+    return _path(PageKind.TARGETS)
 
 
 def lab() -> str:
     """Return the address of the Lab page, without a request."""
-    return BASE + "lab"
+    return _path(PageKind.LAB)
 
 
 def alerts(view: incidents_address.IncidentList | None = None) -> str:
     """Return the address of the list of incidents, with these filters."""
-    return BASE + "alerts" + ("" if view is None else incidents_address.query_of(view))
+    return _path(PageKind.ALERTS) + ("" if view is None else incidents_address.query_of(view))
 
 
 def alert_rules() -> str:
     """Return the address of the alert rules."""
-    return BASE + "alerts/rules"
+    return _path(PageKind.ALERT_RULES)
 
 
 def alert_receivers() -> str:
     """Return the address of the receivers of alerts."""
-    return BASE + "alerts/receivers"
+    return _path(PageKind.ALERT_RECEIVERS)
 
 
 def alert_silences(matchers: str = "") -> str:
     """Return the address of the silences. ``matchers`` fill the form."""
-    return BASE + "alerts/silences" + ("?" + urlencode({"match": matchers}) if matchers else "")
+    return _path(PageKind.ALERT_SILENCES) + ("?" + urlencode({"match": matchers}) if matchers else "")
 
 
 def incident(incident_id: str) -> str:
     """Return the address of one incident."""
-    return f"{BASE}incidents/{_quote(incident_id)}"
+    return _path(PageKind.INCIDENT, incident=incident_id)
 
 
 def alert(alert_id: str) -> str:
     """Return the address of one alert."""
-    return f"{BASE}alerts/{_quote(alert_id)}"
+    return _path(PageKind.ALERT, alert=alert_id)
 
 
 def runbook(rule: str) -> str:
     """Return the address of a rule's runbook."""
-    return f"{BASE}runbooks/{_quote(rule)}"
+    return _path(PageKind.RUNBOOK, rule=rule)
 
 
 def job(job_id: str) -> str:
     """Return the address of a job."""
-    return f"{BASE}jobs/{_quote(job_id)}"
+    return _path(PageKind.JOB, job=job_id)
 
 
 def advice(job_id: str) -> str:
     """Return the address of the recommendations for a job."""
-    return f"{job(job_id)}/advice"
+    return _path(PageKind.ADVICE, job=job_id)
 
 
 def what_if(job_id: str, settings: Mapping[str, str] | None = None) -> str:
     """Return the address of the what-ifs on a job, with these changed settings."""
-    return f"{job(job_id)}/whatif" + whatif_address.query_of(settings or {})
+    return _path(PageKind.WHAT_IF, job=job_id) + whatif_address.query_of(settings or {})
 
 
 def backtest(job_id: str, backtest_id: str | None = None) -> str:
     """Return the address of a job's backtest; without an id, of the page that starts one."""
-    return f"{job(job_id)}/backtest" + ("" if backtest_id is None else "?" + urlencode({"id": backtest_id}))
+    return _path(PageKind.BACKTEST, job=job_id) + ("" if backtest_id is None else "?" + urlencode({"id": backtest_id}))
 
 
 def pressure(
@@ -217,7 +245,7 @@ def pressure(
     """
     since_ms, until_ms = ends_ms or (None, None)
     view = pressure_address.PressureView(vertex, share, since_ms, until_ms, last)
-    return f"{job(job_id)}/pressure" + pressure_address.query_of(view)
+    return _path(PageKind.PRESSURE, job=job_id) + pressure_address.query_of(view)
 
 
 def checkpoint(
@@ -225,12 +253,12 @@ def checkpoint(
 ) -> str:
     """Return the address of a checkpoint, with these choices of its page."""
     query = "" if view is None else checkpoint_address.query_of(view)
-    return f"{job(job_id)}/runs/{_quote(run_id)}/checkpoints/{checkpoint_id}" + query
+    return _path(PageKind.CHECKPOINT, job=job_id, run=run_id, checkpoint=checkpoint_id) + query
 
 
 def space_time(job_id: str, run_id: str, checkpoint_id: int) -> str:
     """Return the address of the space-time diagram of a checkpoint."""
-    return f"{checkpoint(job_id, run_id, checkpoint_id)}/space-time"
+    return _path(PageKind.SPACE_TIME, job=job_id, run=run_id, checkpoint=checkpoint_id)
 
 
 def comparison(
@@ -240,14 +268,14 @@ def comparison(
 
     Without ``b``, ``a`` is compared with the last healthy checkpoint before it. ``other`` is the job of ``b``.
     """
-    return f"{job(job_id)}/compare" + compare_address.compared_query(a, b, other)
+    return _path(PageKind.COMPARISON, job=job_id) + compare_address.compared_query(a, b, other)
 
 
 def windows(
     job_id: str, before: tuple[datetime, datetime], after: tuple[datetime, datetime], *, other: str | None = None
 ) -> str:
     """Return the address of the comparison of two windows of time. ``other`` is the job of the window before."""
-    return f"{job(job_id)}/compare-windows" + compare_address.windows_query(before, after, other)
+    return _path(PageKind.WINDOWS, job=job_id) + compare_address.windows_query(before, after, other)
 
 
 def windows_around(job_id: str, at: datetime, width: timedelta = timedelta(hours=1)) -> str:
@@ -257,7 +285,7 @@ def windows_around(job_id: str, at: datetime, width: timedelta = timedelta(hours
 
 def newest_hour(job_id: str, *, other: str | None = None) -> str:
     """Return the address of the comparison of the newest hour with that of ``other``, or else with yesterday."""
-    return f"{job(job_id)}/compare-windows" + compare_address.against_query(other)
+    return _path(PageKind.WINDOWS, job=job_id) + compare_address.against_query(other)
 
 
 def from_api_link(link: str | None) -> str | None:
@@ -269,7 +297,3 @@ def from_api_link(link: str | None) -> str | None:
     if route.page is not PageKind.CHECKPOINT or route.job is None or route.run is None or route.checkpoint is None:
         return None
     return checkpoint(route.job, route.run, route.checkpoint)
-
-
-def _quote(part: str) -> str:
-    return quote(part, safe="")

@@ -7,14 +7,9 @@ the charts show what the document has, and the page says so.
 
 from __future__ import annotations
 
-from typing import Final
-
 from backend.contracts.api import CheckpointDetailOut, SubtaskPhasesOut
-from backend.contracts.subtasks import CheckpointSubtasksOut, SubtaskColumnsOut
+from backend.contracts.subtasks import COLUMNS_MAX, CheckpointSubtasksOut, SubtaskColumnsOut
 from backend.domain.verdict import Basis
-
-COLUMNS_MAX: Final = 16_000
-"""Subtasks in one answer of columns."""
 
 
 def left_out_count(checkpoint: CheckpointDetailOut) -> int:

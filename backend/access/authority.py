@@ -13,6 +13,8 @@ from starlette.datastructures import Headers
 
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:(?P<port>[0-9]{0,5}))?", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}", re.ASCII)
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""The names by which a browser on this machine reaches a server on it."""
 # The value of Origin that a browser sends for a page without an origin, such as a sandboxed frame.
 NO_ORIGIN = "null"
 

@@ -24,7 +24,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.access.attempts import Attempts
-from backend.access.authority import malformed_header, without_port
+from backend.access.authority import LOOPBACK, malformed_header, without_port
 from backend.access.sessions import MAX_AGE_S, Sessions, is_same
 from backend.api import login_page
 from backend.api.problems import problem
@@ -34,7 +34,6 @@ LOGIN_PATH = "/login"
 LOGOUT_PATH = "/logout"
 _COOKIE = "barrierscope_session"
 _FORM_MAX_BYTES = 8192
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # The values of Sec-Fetch-Site for a request from a page of another site, or of another port of this host. Such a page
@@ -86,7 +85,7 @@ class Access:
         self._app = app
         self._public = urlsplit(rules.public_url) if rules.public_url else None
         public = frozenset() if self._public is None else frozenset({without_port(self._public.netloc)})
-        self._hosts = _LOOPBACK | rules.hosts | public
+        self._hosts = LOOPBACK | rules.hosts | public
         # Without a public URL, the host names that a proxy or a cluster uses are not known, so every name is
         # accepted.
         self._is_any_host_own = rules.token is not None and rules.public_url is None
@@ -152,7 +151,7 @@ class Access:
         if scope.get("scheme") in ("https", "wss"):
             return True
         host = without_port(Headers(scope=scope).get("host", ""))
-        return self._public is not None and self._public.scheme == "https" and host not in _LOOPBACK
+        return self._public is not None and self._public.scheme == "https" and host not in LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)

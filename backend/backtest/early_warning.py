@@ -27,7 +27,8 @@ LOOKS_COUNT: Final = 40
 """An open checkpoint is looked at this often until its timeout."""
 AGE_EDGES: Final = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 1.0)
 """The edges of the ages by which coverage is counted, as shares of the timeout."""
-_CALM_COUNT = 2
+CALM_COUNT: Final = 2
+"""An episode of statements is over after so many checkpoints in a row without one."""
 _KEPT_COUNT = 200
 _DAY_MS = 86_400_000
 
@@ -228,7 +229,7 @@ class _Episodes:
             return
         self._has_expired |= checkpoint.is_expired
         self._calm_count = 0 if checkpoint.is_expired or warned_ms is not None else self._calm_count + 1
-        if self._calm_count >= _CALM_COUNT:
+        if self._calm_count >= CALM_COUNT:
             self.end()
 
     def end(self) -> None:

@@ -20,18 +20,20 @@ from operator import attrgetter
 from typing import Final
 
 from backend.analysis.health.struck_spans import struck_spans
-from backend.analysis.measures.evidence import MODEL_WINDOW, JobEvidence
+from backend.analysis.measures.evidence import (
+    EVIDENCE_COUNT,
+    EXCEPTIONS_COUNT,
+    MODEL_WINDOW,
+    NEWEST_READINGS,
+    READINGS_NEAR,
+    JobEvidence,
+)
 from backend.backtest.stored import Chunk, JobHistory, StoredCheckpoint, StoredRun, as_open
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, LateBarrier
 from backend.domain.pressure import VertexPressure
 
-EVIDENCE_COUNT: Final = 26
-"""So many checkpoints are evidence: more than the rules use, because some may be savepoints or in progress."""
 READ_WITHIN: Final = timedelta(seconds=300)
 """The newest reading counts if it is at most so old."""
-_PRESSURE_WINDOW: Final = timedelta(seconds=150)
-_PRESSURE_NEAR: Final = timedelta(seconds=60)
-_EXCEPTIONS_COUNT: Final = 10
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -61,7 +63,7 @@ class Moment:
         kept = tuple(c for c in self.evidence.checkpoints if first is None or c.header.triggered_at >= first)
         if not kept:
             return replace(self.evidence, checkpoints=())
-        begin = max(kept[0].header.triggered_at - _PRESSURE_NEAR, self.at - MODEL_WINDOW)
+        begin = max(kept[0].header.triggered_at - READINGS_NEAR, self.at - MODEL_WINDOW)
         return replace(self.evidence, checkpoints=kept, pressure=self.readings_between(begin, self.at))
 
     @property
@@ -172,7 +174,7 @@ def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Seque
         pressure=_newest(known, at),
         placements=run.placements_at(at),
         late_barriers={s.header.checkpoint_id: late for s in (*known.ended, *others) if (late := _late(s, run, at))},
-        exceptions=run.exceptions_at(at, limit=_EXCEPTIONS_COUNT),
+        exceptions=run.exceptions_at(at, limit=EXCEPTIONS_COUNT),
         restart_count=run.restart_count_at(at),
         flink_version=run.engine_version if run.engine.is_flink_release else None,
         is_micro_batched=run.engine.is_micro_batched,
@@ -190,7 +192,7 @@ def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Seque
 
 def _newest(known: _Known, at: datetime) -> tuple[VertexPressure, ...]:
     recent = known.between(at - READ_WITHIN, at)
-    return tuple(r for r in recent if r.observed_at >= recent[-1].observed_at - _PRESSURE_WINDOW) if recent else ()
+    return tuple(r for r in recent if r.observed_at >= recent[-1].observed_at - NEWEST_READINGS) if recent else ()
 
 
 def _late(stored: StoredCheckpoint, run: StoredRun, at: datetime) -> tuple[LateBarrier, ...]:

@@ -17,6 +17,7 @@ from backend.analysis.measures.critical_path import critical_path
 from backend.analysis.verdict import case as cases
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.verdict import diagnose
+from backend.backtest.early_warning import CALM_COUNT
 from backend.backtest.moments import Moment
 from backend.backtest.scores import Counts
 from backend.domain.checkpoint import CheckpointStatus
@@ -25,7 +26,6 @@ from backend.domain.verdict import Diagnosis, Health, VerdictKind
 FOLLOWED_COUNT: Final = 10
 """So many checkpoints after the first statement of an episode show how it fared."""
 EPISODES_KEPT: Final = 100
-_CALM_COUNT: Final = 2
 _NOBODY: Final = (VerdictKind.NONE, VerdictKind.UNDECIDED, VerdictKind.CHECKPOINTING_OFF)
 _SUFFERING: Final = (Health.SLOW, Health.FAILING, Health.INTERMITTENT)
 
@@ -193,7 +193,7 @@ class VerdictReplayer:
                 one.calm_count = one.pending_count = 0
             else:
                 one.calm_count += 1
-                one.is_open = one.calm_count < _CALM_COUNT
+                one.is_open = one.calm_count < CALM_COUNT
         self._settle([f for f in self._followed if not f.is_watched])
         self._followed = [f for f in self._followed if f.is_watched]
 

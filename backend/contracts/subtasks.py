@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from backend.contracts.model import Model
+
+COLUMNS_MAX: Final = 16_000
+"""Subtasks in one answer of columns."""
 
 ColumnValue = int | bool | str | None
 

@@ -19,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 HOUR = timedelta(hours=1)
+RUN_LOCK_KEY = 0x62617275
+"""Key of the advisory lock that the active run of the pipeline holds. The API looks for the lock to show such a run."""
 DURATION_MAX_MS = 10**12
 """About 30 years, longer than any real checkpoint.
 

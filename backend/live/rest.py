@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backend.access.authority import malformed_header, without_port
+from backend.access.authority import LOOPBACK, malformed_header, without_port
 from backend.domain.errors import DomainError, FieldProblem, InvalidInputError, UnknownEntityError
 from backend.live import barrier_json, checkpoint_json, job_json, metrics, request_json, savepoint_json
 from backend.live.driver import RuntimeDriver
@@ -40,7 +40,6 @@ from backend.live.wire import Json
 PREFIX = "/runtime/v1"
 _BODY_MAX_BYTES = 64 * 1024
 _TASK_MANAGER = "barrierscope-runtime"
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -55,7 +54,7 @@ def create_runtime_app(driver: RuntimeDriver, *, version: str, hosts: frozenset[
         routes=[Mount(PREFIX, routes=rest.routes())],
         exception_handlers={HTTPException: _http_error, DomainError: _domain_error},
     )
-    app.add_middleware(SameSite, hosts=_LOOPBACK | hosts)
+    app.add_middleware(SameSite, hosts=LOOPBACK | hosts)
     return app
 
 

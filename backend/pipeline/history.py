@@ -17,12 +17,14 @@ from typing import Any, Final
 
 import psycopg
 
+from backend.analysis.health.struck_spans import READ_AFTER, READ_BEFORE, READ_FOR
 from backend.backtest.moments import READ_WITHIN
 from backend.backtest.stored import PLAIN_COLUMNS, PRESSURE_ARRAYS, Chunk, StoredCheckpoint, StoredRun, reading_of
 from backend.domain.checkpoint import DETAIL_ARRAYS
 from backend.domain.errors import StoreUnavailableError, UnknownEntityError
 from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure
+from backend.pipeline.run_log import CONNECT_TIMEOUT_S, CONNECTION_OPTIONS
 
 Texts = Callable[[str], Iterable[str]]
 """Runs a statement, and returns the texts of its only column."""
@@ -30,17 +32,12 @@ Texts = Callable[[str], Iterable[str]]
 _INT8_MAX: Final = 2**63 - 1
 CHUNK_COUNT: Final = 200
 """So many checkpoints of a job are read at once."""
-# Readings from around a checkpoint may be evidence for a later one.
-_BEFORE: Final = timedelta(seconds=20)
-_AFTER: Final = timedelta(seconds=10)
 _ENDED: Final = "c.status IN ('completed', 'failed')"
 _NOT_ENDED: Final = f"r.state <> '{JobState.ENDED.value}'"
 _IS_RUNNING: Final = f" AND EXISTS (SELECT FROM runs r WHERE r.job_id = j.id AND {_NOT_ENDED})"
 _RUNNING: Final = (
     f"SELECT r.id FROM runs r WHERE r.job_id = {{job}} AND {_NOT_ENDED} ORDER BY r.started_at DESC, r.id DESC LIMIT 1"
 )
-_CONNECT_TIMEOUT_S: Final = 10
-_OPTIONS: Final = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
 
 
 def _ms(column: str) -> str:
@@ -169,7 +166,9 @@ class StoredJobHistory:
                 continue
             begin, end = stored.header.triggered_at, stored.ended_at
             spans = wanted.setdefault(stored.run_id, [])
-            spans += [(begin - _BEFORE, min(end, begin + timedelta(minutes=1)) + _AFTER), (end - READ_WITHIN, end)]
+            # Readings from around a checkpoint may be evidence for a later one.
+            spans.append((begin - READ_BEFORE, min(end, begin + READ_FOR) + READ_AFTER))
+            spans.append((end - READ_WITHIN, end))
         found: dict[str, list[VertexPressure]] = {}
         for run_id, spans in wanted.items():
             ahead = self.runs[run_id].ahead
@@ -268,8 +267,8 @@ def open_history(database_url: str) -> Iterator[History]:
     try:
         with psycopg.connect(
             database_url,
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            options=_OPTIONS,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            options=CONNECTION_OPTIONS,
             application_name="barrierscope-backtest",
         ) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

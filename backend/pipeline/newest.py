@@ -9,7 +9,8 @@ from typing import Final
 from backend.advisor.twin.fast import fast
 from backend.advisor.twin.tiers.fleet import JobAnswer, answer_of
 from backend.advisor.twin.tiers.tiers import QuickTiers
-from backend.backtest.moments import EVIDENCE_COUNT, newest_moment
+from backend.analysis.measures.evidence import EVIDENCE_COUNT
+from backend.backtest.moments import newest_moment
 from backend.pipeline.history import StoredJobHistory, Texts
 
 _PROBLEM_MAX: Final = 200

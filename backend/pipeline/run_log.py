@@ -25,16 +25,14 @@ from psycopg import pq
 from psycopg.abc import PQGen
 
 from backend.domain.errors import HostError, StoreUnavailableError
-from backend.domain.rollup import RollupRunState, hour_of
+from backend.domain.rollup import RUN_LOCK_KEY, RollupRunState, hour_of
 from backend.pipeline import in_sql
 
-LOCK_KEY = 0x62617275
-"""Key of the advisory lock that the active run holds. The API checks this lock to show whether a run is active."""
 JOB = "rollups"
 DEMO_JOB = "spark-demo"
 """The demo query that the command ``up`` starts. It has no runs; its row in the schedule shows whether it runs."""
-_CONNECT_TIMEOUT_S = 10
-_OPTIONS = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
+CONNECT_TIMEOUT_S = 10
+CONNECTION_OPTIONS = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
 # A working server stops a statement after 600 s and reports that, so a server that is silent for longer does not work.
 _ANSWER_TIMEOUT_S = 610.0
 _REASON_MAX = 500
@@ -100,7 +98,7 @@ class RunLog:
         Raises:
             HostError: another run is active.
         """
-        if not self._value("SELECT pg_try_advisory_lock(%(key)s)", key=LOCK_KEY):
+        if not self._value("SELECT pg_try_advisory_lock(%(key)s)", key=RUN_LOCK_KEY):
             raise HostError("another run is writing the rollups", fix="wait until it has ended")
         with self._connection.transaction():
             self._run(
@@ -280,8 +278,8 @@ def open_run_log(database_url: str) -> Iterator[RunLog]:
         _Connection.connect(
             database_url,
             autocommit=True,
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            options=_OPTIONS,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            options=CONNECTION_OPTIONS,
             application_name="barrierscope-pipeline",
         ) as connection,
     ):

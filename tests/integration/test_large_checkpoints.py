@@ -15,7 +15,7 @@ from backend.services import presenting
 from backend.services.checkpoints import document_subtasks, reader, reconstruction, subtasks
 from backend.services.jobs import bounded_pressure, large_jobs
 from backend.store.postgres.connections import reading
-from dashboard.subtask_columns import COLUMNS_MAX, completed, left_out_count
+from dashboard.subtask_columns import completed, left_out_count
 from tests.support import observations as made
 from tests.support.observations import PARALLELISM, SINK, SOURCE, job, observation
 from tests.support.serving import api_over, asking
@@ -122,10 +122,6 @@ async def test_a_large_job_has_the_hosts_of_the_named_vertex_and_the_highest_val
     answer = await client.get(f"{root}/backpressure", params={"vertex": SINK})
     (vertex,) = BackpressureOut.model_validate_json(answer.content).vertices
     assert (vertex.subtasks, len(vertex.busy_ratio)) == ([], PARALLELISM)
-
-
-def test_the_client_asks_for_as_many_subtasks_as_one_answer_has():
-    assert COLUMNS_MAX == subtasks.COLUMNS_MAX
 
 
 @pytest.mark.parametrize(("subtasks", "count"), [(PARALLELISM * 2 * 3, 3), (PARALLELISM * 2 * 2, 2), (1, 1)])

@@ -64,11 +64,10 @@ from backend.advisor.twin.model.outcomes import Outcome, Tier
 from backend.advisor.twin.tiers.calibration import calibrated
 from backend.advisor.twin.tiers.predicting import predict
 from backend.analysis.health.struck_spans import struck_spans
-from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.evidence import NEWEST_READINGS, JobEvidence
 from backend.domain.advice import Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError
-from backend.services.jobs.large_jobs import PRESSURE_WINDOW
 from tests.simulators import regret_report
 from tests.simulators.regret_fares import Fares
 from tests.simulators.regret_jobs import (
@@ -185,7 +184,7 @@ def _as_found(evidence: JobEvidence) -> JobEvidence:
 
     Models are built from all readings, in the service as here.
     """
-    newest = max(r.observed_at for r in evidence.pressure) - PRESSURE_WINDOW
+    newest = max(r.observed_at for r in evidence.pressure) - NEWEST_READINGS
     read = tuple(r for r in evidence.pressure if r.observed_at >= newest)
     found = replace(evidence, pressure=read)
     spans = list(struck_spans(found))

@@ -14,9 +14,10 @@ from backend.analysis.measures.evidence import JobEvidence
 
 _STRUCK_COUNT: Final = 4
 _QUICK_COUNT: Final = 3
-_BEFORE: Final = timedelta(seconds=20)
-_AFTER: Final = timedelta(seconds=10)
-_LONG_MS: Final = 60_000
+READ_BEFORE: Final = timedelta(seconds=20)
+READ_FOR: Final = timedelta(minutes=1)
+READ_AFTER: Final = timedelta(seconds=10)
+"""The readings from so long before a checkpoint, for at most so long of it, and to so long after it are around it."""
 
 
 def struck_spans(evidence: JobEvidence) -> list[tuple[datetime, datetime]]:
@@ -34,9 +35,9 @@ def struck_spans(evidence: JobEvidence) -> list[tuple[datetime, datetime]]:
     chosen = (*report.struck[-_STRUCK_COUNT:], *report.quick[-_QUICK_COUNT:])
     for checkpoint in sorted(chosen, key=lambda c: c.header.triggered_at):
         header = checkpoint.header
-        took = timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, _LONG_MS))
-        since = max(seen, header.triggered_at - _BEFORE)
-        until = min(newest, header.triggered_at + took + _AFTER)
+        took = min(timedelta(milliseconds=header.end_to_end_duration_ms or 0), READ_FOR)
+        since = max(seen, header.triggered_at - READ_BEFORE)
+        until = min(newest, header.triggered_at + took + READ_AFTER)
         if since < until:
             found.append((since, until))
             seen = until

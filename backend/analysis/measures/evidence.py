@@ -18,6 +18,14 @@ from backend.domain.topology import Placement, Topology
 
 MODEL_WINDOW: Final = timedelta(minutes=30)
 """A model of a job is built from the readings of pressure of this time. A verdict needs only the newest ones."""
+EVIDENCE_COUNT: Final = 26
+"""So many checkpoints are evidence: more than the rules use, because some may be savepoints or in progress."""
+EXCEPTIONS_COUNT: Final = 10
+"""So many exceptions are evidence, the newest."""
+NEWEST_READINGS: Final = timedelta(seconds=150)
+"""The readings of pressure of this time before the newest one are evidence on the job as it is."""
+READINGS_NEAR: Final = timedelta(seconds=60)
+"""The readings of pressure from so long before a checkpoint to so long after it are evidence on this checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

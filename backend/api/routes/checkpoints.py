@@ -15,9 +15,9 @@ from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
-from backend.contracts.subtasks import CheckpointSubtasksOut
+from backend.contracts.subtasks import COLUMNS_MAX, CheckpointSubtasksOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
-from backend.services.checkpoints.subtasks import COLUMNS_MAX, Part
+from backend.services.checkpoints.subtasks import Part
 from backend.store.checkpoints.reader import CheckpointFilter
 
 router = APIRouter(prefix="/jobs/{job}", tags=["checkpoints"])

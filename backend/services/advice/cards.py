@@ -42,7 +42,7 @@ from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
 from backend.services.advice import sending
-from backend.services.advice.contents import content_of, document_of, is_reversible
+from backend.services.advice.contents import CARDS_READ, content_of, document_of, is_reversible
 from backend.services.advice.dry_runs import dry_run_of
 from backend.services.advice.sending import CardSender
 from backend.services.advice.undoing import AutoRollBack
@@ -57,7 +57,6 @@ from backend.store.advice.cards import CardEvent, CardRecord
 from backend.store.jobs.reader import JobRecord, get_job
 from backend.store.postgres.connections import reading, writing
 
-_CARDS_READ = 50
 _GIVEN_EVERY = timedelta(minutes=1)
 # Cards in these states are always shown. Of verified and rolled-back cards, only the newest one of each topic is
 # shown.
@@ -111,7 +110,7 @@ class AdviceService:
         with contextlib.suppress(StoreUnavailableError):
             await self._keep(case)
         async with reading(self._engine) as connection:
-            cards = await store.list_cards(connection, job_id, limit=_CARDS_READ)
+            cards = await store.list_cards(connection, job_id, limit=CARDS_READ)
             shown = _shown(cards)
             events = await store.events_of(connection, [c.id for c in shown])
             now = self._clock.now()
@@ -243,7 +242,7 @@ class AdviceService:
     async def open_proposals(self, job_id: str) -> list[tuple[Topic, Setting]]:
         """Return the topic and the proposed settings of each open recommendation for a job."""
         async with reading(self._engine) as connection:
-            cards = await store.list_cards(connection, job_id, limit=_CARDS_READ)
+            cards = await store.list_cards(connection, job_id, limit=CARDS_READ)
         return [(c.topic, _setting(c.document["proposed"])) for c in cards if c.state.is_open]
 
     async def keep_what_if(
@@ -266,7 +265,7 @@ class AdviceService:
         step = AdviceStep.GUARDED_APPLY if is_guarded else AdviceStep.APPLY
         async with writing(self._engine) as connection:
             await store.lock_job(connection, record.id)
-            for old in await store.list_cards(connection, record.id, limit=_CARDS_READ):
+            for old in await store.list_cards(connection, record.id, limit=CARDS_READ):
                 if old.topic is Topic.WHAT_IF and old.state.is_open:
                     reason = "replaced by another what-if"
                     await store.move_card(connection, old, AdviceState.DISMISSED, reason, now, author=author)
@@ -329,7 +328,7 @@ class AdviceService:
     async def _keep(self, case: JobCase) -> list[CardRecord]:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, case.record.id)
-            cards = await store.list_cards(connection, case.record.id, limit=_CARDS_READ)
+            cards = await store.list_cards(connection, case.record.id, limit=CARDS_READ)
             sent = [c.id for c in cards if c.state in _MAYBE_SENT]
             events = await store.events_of(connection, sent) if sent else {}
             kept = [await self._follow(connection, case, card, events.get(card.id, ())) for card in cards]

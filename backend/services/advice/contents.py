@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 from backend.advisor.advice import Recommendation
 from backend.contracts.advice import RecommendationOut
@@ -11,6 +12,8 @@ from backend.domain.observation import JobState
 from backend.store.advice.cards import CardRecord
 from backend.store.jobs.reader import JobRecord
 
+CARDS_READ: Final = 50
+"""So many cards of a job are read, the newest."""
 _COMPUTED_AT = "computed_at"
 
 

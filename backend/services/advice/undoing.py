@@ -19,7 +19,7 @@ from backend.domain.advice import AdviceState, AdviceStep
 from backend.domain.clock import Clock
 from backend.domain.errors import BarrierscopeError
 from backend.services.advice import sending
-from backend.services.advice.contents import content_of, is_reversible
+from backend.services.advice.contents import CARDS_READ, content_of, is_reversible
 from backend.services.advice.sending import CardSender
 from backend.store.advice import cards as store
 from backend.store.advice.cards import CardEvent, CardRecord
@@ -28,7 +28,6 @@ from backend.store.postgres.connections import reading
 
 _PER_DAY: Final = 1
 _DAY: Final = timedelta(days=1)
-_CARDS_READ: Final = 50
 _ATTEMPTS_MAX: Final = 3
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +55,7 @@ class AutoRollBack:
     async def _reason(self, record: JobRecord, card: CardRecord) -> str | None:
         """Return why a card is to be rolled back now, or None if it is not."""
         async with reading(self._engine) as connection:
-            cards = await store.list_cards(connection, record.id, limit=_CARDS_READ)
+            cards = await store.list_cards(connection, record.id, limit=CARDS_READ)
             events = await store.events_of(connection, [c.id for c in cards])
         own = events.get(card.id, ())
         if not any(e.kind.is_apply for e in own) or not is_reversible(record, content_of(card)[0]):

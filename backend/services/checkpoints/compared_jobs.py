@@ -18,6 +18,8 @@ from backend.domain.topology import Topology, Vertex
 from backend.store.jobs.pressure import WindowLoad
 from backend.store.jobs.reader import JobRecord, RunRecord
 
+LOAD_READINGS_MAX: Final = 20
+"""The load of a side is that of at most so many readings."""
 _ONLY_MAX: Final = 50
 # The engines report these only while they apply, so that a missing value means *off*.
 _OFF_IF_MISSING: Final = frozenset(

@@ -57,7 +57,14 @@ from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology, Vertex
 from backend.domain.verdict import Phase
-from backend.services.checkpoints.compared_jobs import ComparedJob, job_out, load_out, names_of, settings_out
+from backend.services.checkpoints.compared_jobs import (
+    LOAD_READINGS_MAX,
+    ComparedJob,
+    job_out,
+    load_out,
+    names_of,
+    settings_out,
+)
 from backend.services.checkpoints.reader import CheckpointKey
 from backend.services.jobs.evidence import EvidenceReader, is_lost
 from backend.services.micro_batches import batch_out
@@ -77,7 +84,6 @@ from backend.store.postgres.connections import reading
 
 # Readings up to this long before the trigger and after the end count as the load of a checkpoint.
 _LOAD_NEAR: Final = timedelta(seconds=15)
-_LOAD_READINGS_MAX: Final = 20
 # The range of a job's normal durations is that of its newest completed checkpoints.
 _USUAL_COUNT: Final = 100
 
@@ -199,7 +205,7 @@ class ComparisonService:
             topology=evidence.topology,
             config=evidence.config,
             phases=checkpoint_phases(own, evidence.config, late),
-            loads=await window_loads(connection, run.id, since - offset, until - offset, limit=_LOAD_READINGS_MAX),
+            loads=await window_loads(connection, run.id, since - offset, until - offset, limit=LOAD_READINGS_MAX),
             previous_id=ids[at - 1] if at > 0 else None,
             next_id=ids[at + 1] if at + 1 < len(ids) else None,
         )

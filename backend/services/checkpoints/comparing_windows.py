@@ -41,7 +41,14 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
 from backend.domain.rollup import Measure
 from backend.domain.topology import Topology, Vertex
-from backend.services.checkpoints.compared_jobs import ComparedJob, job_out, load_out, names_of, settings_out
+from backend.services.checkpoints.compared_jobs import (
+    LOAD_READINGS_MAX,
+    ComparedJob,
+    job_out,
+    load_out,
+    names_of,
+    settings_out,
+)
 from backend.store.advice.cards import list_cards
 from backend.store.checkpoints.windows import WindowCheckpoint, WindowCounts, window_checkpoints, window_counts
 from backend.store.jobs.annotations import list_annotations
@@ -57,7 +64,6 @@ _LONGEST: Final = timedelta(days=400)
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CLOCKS_KNOWN_TO: Final = timedelta(seconds=1)
-_LOAD_READINGS_MAX: Final = 20
 # Finding the instants of the readings of a longer time would take long for a large job.
 _LOAD_LONGEST: Final = timedelta(hours=1)
 _EVENTS_MAX: Final = 100
@@ -199,7 +205,7 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> 
     loads: Mapping[VertexId, WindowLoad] = {}
     if run is not None:
         since = max(window.since, run.started_at, end - _LOAD_LONGEST) - job.reading_offset
-        loads = await window_loads(connection, run.id, since, end - job.reading_offset, limit=_LOAD_READINGS_MAX)
+        loads = await window_loads(connection, run.id, since, end - job.reading_offset, limit=LOAD_READINGS_MAX)
     rollups = None
     if not found:
         rollups = await rolled_up(connection, job.id, window.since, window.until)

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.analysis.measures.phases import SubtaskPhases, checkpoint_phases
 from backend.contracts.api import SubtaskPhasesOut
-from backend.contracts.subtasks import CheckpointSubtasksOut, ColumnValue, SubtaskColumnsOut
+from backend.contracts.subtasks import COLUMNS_MAX, CheckpointSubtasksOut, ColumnValue, SubtaskColumnsOut
 from backend.domain.errors import TooLargeError, UnknownEntityError
 from backend.domain.topology import Placement
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened, check_size
 from backend.store.postgres.connections import reading
-
-COLUMNS_MAX: Final = 16_000
-"""Subtasks in one answer of columns."""
 
 _FIELDS = tuple(name for name in SubtaskPhasesOut.model_fields if name not in ("subtask", "host"))
 

@@ -23,7 +23,7 @@ from backend.advisor.tier_choice import TierChoice
 from backend.analysis.health.failures import without_aborted
 from backend.analysis.health.outliers import reading_spans
 from backend.analysis.health.struck_spans import struck_spans
-from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.evidence import EVIDENCE_COUNT, READINGS_NEAR, JobEvidence
 from backend.analysis.queries import verdict_micro_batch
 from backend.analysis.verdict import without_data
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, LateBarrier
@@ -61,12 +61,8 @@ from backend.store.schema.partitions import day_of
 
 _log = structlog.get_logger(__name__)
 
-# The rules use the twenty newest ended checkpoints. More are read, because some of the newest are open or are
-# savepoints.
-_CHECKPOINTS_COUNT = 26
 # An open checkpoint that the engine has not reported for this long is lost: its end will never be reported.
 _LOST_AFTER = timedelta(seconds=60)
-_PRESSURE_NEAR = timedelta(seconds=60)
 _LOOK_BACK = timedelta(days=8)
 # The finding on a run that has not ended is computed again after this time even if nothing is known to have changed.
 _KEPT = timedelta(minutes=5)
@@ -204,7 +200,7 @@ class EvidenceReader:
         """Read each job from the store, without its finding. The order is that of ``records``."""
         run_ids = [r.run.id for r in records]
         since = day_of(min((r.run.observed_at for r in records), default=self._clock.now()) - _LOOK_BACK)
-        headers = await recent_of_runs(connection, run_ids, limit=_CHECKPOINTS_COUNT, since=since)
+        headers = await recent_of_runs(connection, run_ids, limit=EVIDENCE_COUNT, since=since)
         shapes = await newest_shapes(connection, run_ids)
         return [
             JobHead(r, shapes[r.run.id], tuple(headers[r.run.id]), _open_one(r, headers[r.run.id])) for r in records
@@ -308,7 +304,7 @@ class EvidenceReader:
         is_large = header.subtask_count > LARGE
         around = [record]
         if not is_judged:
-            around = await list_around(connection, record, before=_CHECKPOINTS_COUNT, after=0)
+            around = await list_around(connection, record, before=EVIDENCE_COUNT, after=0)
         late = await late_barriers_of(connection, [run.id], around[0].header.triggered_at)
         readings: Readings = ()
         if not is_judged:
@@ -371,7 +367,7 @@ class EvidenceReader:
         readings: Readings = ()
         late: Mapping[int, tuple[LateBarrier, ...]] = {}
         if kept and read_at is not None:
-            begin = max(kept[0].header.triggered_at - job.reading_offset - _PRESSURE_NEAR, read_at - window)
+            begin = max(kept[0].header.triggered_at - job.reading_offset - READINGS_NEAR, read_at - window)
             end = read_at + timedelta(seconds=1)
             readings = await read_between(connection, run.id, begin, end, is_large=is_large)
         if kept:
@@ -406,7 +402,7 @@ def readings_around(header: CheckpointHeader, now: datetime) -> tuple[datetime, 
     end = header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms or 0)
     if not header.status.is_terminal:
         end = now
-    return header.triggered_at - _PRESSURE_NEAR, end + _PRESSURE_NEAR
+    return header.triggered_at - READINGS_NEAR, end + READINGS_NEAR
 
 
 Found = TypeVar("Found", JobCase, RecalledJob)

@@ -7,17 +7,16 @@ details, and fewer readings of backpressure, than the rules can use.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.analysis.measures.evidence import NEWEST_READINGS
 from backend.domain.topology import Topology
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.jobs.pressure import Readings, readings_between, readings_since, since_within
 
-PRESSURE_WINDOW: Final = timedelta(seconds=150)
-"""The readings of a finding are those of this time before the newest one."""
 LARGE: Final = 10_000
 """The values of a job with more subtasks than this are read in turns, and some of its readings are left out."""
 SUBTASKS_MAX: Final = 300_000
@@ -60,8 +59,8 @@ async def read_between(
 async def read_newest(
     connection: AsyncConnection, read_at: Mapping[str, datetime], large: Set[str]
 ) -> Mapping[str, Readings]:
-    """Return the readings of the newest ``PRESSURE_WINDOW`` of each run, and fewer of the runs that are ``large``."""
-    since = {run: at - PRESSURE_WINDOW for run, at in read_at.items()}
+    """Return the readings of the newest ``NEWEST_READINGS`` of each run, and fewer of the runs that are ``large``."""
+    since = {run: at - NEWEST_READINGS for run, at in read_at.items()}
     for run in large & since.keys():
         since[run] = await since_within(connection, run, since[run], read_at[run], most=SUBTASKS_MAX)
     return await readings_since(connection, since, is_large=bool(large))

@@ -22,7 +22,7 @@ from backend.domain.verdict import Basis
 from backend.services.jobs.bounded_pressure import bounded_pressure
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
-from backend.services.jobs.large_jobs import is_large_job
+from backend.services.jobs.large_jobs import SUBTASKS_MAX, is_large_job
 from backend.services.jobs.replay_debt import debt_fields
 from backend.services.micro_batches import batch_out, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
@@ -47,10 +47,6 @@ class TimeRange:
 
     since: datetime | None = None
     until: datetime | None = None
-
-
-# Subtasks of the readings from which the newest one and its rates are made.
-_SUBTASKS_MAX = 300_000
 
 
 class JobService:
@@ -152,7 +148,7 @@ class JobService:
             shapes = await newest_shapes(connection, [run_id])
             newest = await newest_reading_at(connection, {run_id: record.run.observed_at})
             windows = {
-                run: await since_within(connection, run, at - _LATEST_WINDOW, at, most=_SUBTASKS_MAX)
+                run: await since_within(connection, run, at - _LATEST_WINDOW, at, most=SUBTASKS_MAX)
                 for run, at in newest.items()
             }
             is_large = is_large_job(shapes[run_id].topology)

@@ -31,9 +31,8 @@ from backend.advisor.choice.choosing import choose
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin.tiers.tiers import QuickTiers
-from backend.analysis.measures.evidence import MODEL_WINDOW
+from backend.analysis.measures.evidence import EVIDENCE_COUNT, MODEL_WINDOW
 from backend.backtest.cards import ChooseFor
-from backend.backtest.moments import EVIDENCE_COUNT
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError

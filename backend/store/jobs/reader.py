@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.analysis.measures.evidence import EXCEPTIONS_COUNT
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus, ClusterSettings
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
@@ -501,7 +502,7 @@ _NEWEST_EXCEPTIONS = select(_EXCEPTION).select_from(_RUN_IDS.join(_EXCEPTION, tr
 
 
 async def newest_exceptions(
-    connection: AsyncConnection, run_ids: Sequence[str], *, limit: int = 10
+    connection: AsyncConnection, run_ids: Sequence[str], *, limit: int = EXCEPTIONS_COUNT
 ) -> Mapping[str, tuple[tuple[datetime, str], ...]]:
     """Return the newest ``limit`` exceptions of each run, newest first."""
     found: dict[str, list[tuple[datetime, str]]] = {}

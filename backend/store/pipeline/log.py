@@ -11,12 +11,9 @@ from datetime import datetime
 from sqlalchemy import RowMapping, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.domain.rollup import RollupRunState
+from backend.domain.rollup import RUN_LOCK_KEY, RollupRunState
 from backend.store.schema import tables
 from backend.store.schema.rows import value_of
-
-# The key, in ``pg_locks``, of the advisory lock that a run of the pipeline holds while it is alive.
-_LOCK_KEY = 0x62617275
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
                 " AND objsubid = 1 AND granted"
                 " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
             ),
-            {"key": _LOCK_KEY},
+            {"key": RUN_LOCK_KEY},
         )
     ).scalar_one()
     record = PipelineRecord() if run is None else _of_run(run, is_running=is_running)

@@ -320,23 +320,19 @@ class EvidenceReader:
         details = await details_of(connection, [r.place for r in detailed], vertices=vertices, is_large=is_large)
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
-        evidence = JobEvidence(
-            topology=shape.topology,
-            now=job.engine_now(self._clock.now()),
-            config=shape.config,
-            cluster_settings=shape.cluster_settings,
-            counts=run.counts,
-            checkpoints=tuple(
+        evidence = _evidence_of(
+            job,
+            run,
+            shape,
+            now=self._clock.now(),
+            checkpoints=[
                 Checkpoint(r.header, details.get(r.place, ()), batches.get(r.place))
                 for r in around
                 if not is_lost(r, run)
-            ),
-            pressure=on_clock(readings, job.reading_offset),
-            placements=run.placements,
-            late_barriers=late.get(run.id, {}),
+            ],
+            readings=readings,
+            late=late.get(run.id, {}),
             exceptions=exceptions.get(run.id, ()),
-            restart_count=run.restart_count,
-            is_micro_batched=run.engine.is_micro_batched,
         )
         own = next((c for c in evidence.checkpoints if c.header == header), None)
         return evidence if own is None or is_judged else await _with_neighbours(connection, job, run, evidence, own)
@@ -373,19 +369,15 @@ class EvidenceReader:
         if kept:
             late = (await late_barriers_of(connection, [run.id], kept[0].header.triggered_at)).get(run.id, {})
         details = await details_of(connection, [r.place for r in with_details(kept)], is_large=is_large)
-        return JobEvidence(
-            topology=shape.topology,
-            now=job.engine_now(self._clock.now()),
-            config=shape.config,
-            cluster_settings=shape.cluster_settings,
-            counts=run.counts,
-            checkpoints=tuple(Checkpoint(r.header, details.get(r.place, ())) for r in kept if not is_lost(r, run)),
-            pressure=on_clock(readings, job.reading_offset),
-            placements=run.placements,
-            late_barriers=late,
+        return _evidence_of(
+            job,
+            run,
+            shape,
+            now=self._clock.now(),
+            checkpoints=[Checkpoint(r.header, details.get(r.place, ())) for r in kept if not is_lost(r, run)],
+            readings=readings,
+            late=late,
             exceptions=(await newest_exceptions(connection, [run.id])).get(run.id, ()),
-            restart_count=run.restart_count,
-            is_micro_batched=run.engine.is_micro_batched,
         )
 
     def forget_others(self, job_ids: Iterable[JobId]) -> None:
@@ -472,6 +464,34 @@ def step_of(run_id: str, instant: datetime) -> int:
     return (int(instant.timestamp()) + crc32(run_id.encode()) % _STEP_S) // _STEP_S
 
 
+def _evidence_of(
+    job: JobRecord,
+    run: RunRecord,
+    shape: RunShape,
+    *,
+    now: datetime,
+    checkpoints: Sequence[Checkpoint],
+    readings: Readings,
+    late: Mapping[int, tuple[LateBarrier, ...]],
+    exceptions: tuple[tuple[datetime, str], ...],
+) -> JobEvidence:
+    """Return the evidence from one run of a job, on the engine's clock. ``now`` and ``readings`` are on ours."""
+    return JobEvidence(
+        topology=shape.topology,
+        now=job.engine_now(now),
+        config=shape.config,
+        cluster_settings=shape.cluster_settings,
+        counts=run.counts,
+        checkpoints=tuple(checkpoints),
+        pressure=on_clock(readings, job.reading_offset),
+        placements=run.placements,
+        late_barriers=late,
+        exceptions=exceptions,
+        restart_count=run.restart_count,
+        is_micro_batched=run.engine.is_micro_batched,
+    )
+
+
 async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: datetime) -> dict[JobId, JobEvidence]:
     records = [a.record for a in asked]
     run_ids = [r.run.id for r in records]
@@ -489,27 +509,25 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     readings = await read_newest(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
     found = {
-        r.id: JobEvidence(
-            topology=shapes[r.run.id].topology,
-            now=r.engine_now(now),
-            config=shapes[r.run.id].config,
-            cluster_settings=shapes[r.run.id].cluster_settings,
-            counts=r.run.counts,
-            checkpoints=tuple(
-                Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]
+        r.id: replace(
+            _evidence_of(
+                r,
+                r.run,
+                shapes[r.run.id],
+                now=now,
+                checkpoints=[
+                    Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]
+                ],
+                readings=readings.get(r.run.id, ()),
+                late=late.get(r.run.id, {}),
+                exceptions=exceptions.get(r.run.id, ()),
             ),
-            pressure=on_clock(readings.get(r.run.id, ()), r.reading_offset),
-            placements=r.run.placements,
-            late_barriers=late.get(r.run.id, {}),
-            exceptions=exceptions.get(r.run.id, ()),
-            restart_count=r.run.restart_count,
             state=r.run.state,
             engine_state=r.run.engine_state,
             started_at=r.run.started_at,
             counted_at=r.read_at_engine,
             failed_unlisted_count=r.run.failed_unlisted_count,
             flink_version=r.engine_version if r.run.engine.kind == FLINK.kind else None,
-            is_micro_batched=r.run.engine.is_micro_batched,
         )
         for r in records
     }

@@ -25,9 +25,11 @@ from dashboard import (
     space_time_address,
     whatif_address,
 )
-from dashboard.query_strings import first_values
+from dashboard.query_strings import first_values, number
 
 BASE = "/ui/"
+# Flink numbers checkpoints in 64 bits.
+_DIGITS_MAX = 19
 
 
 class PageKind(StrEnum):
@@ -99,10 +101,10 @@ class _Address:
         if len(pattern) != len(parts) or any(part != given and part[0] != "{" for part, given in pairs):
             return None
         named: dict[str, Any] = {part[1:-1]: given for part, given in pairs if part[0] == "{"}
-        if (number := named.get("checkpoint")) is not None:
-            if not (number.isdecimal() and number.isascii()):
+        if "checkpoint" in named:
+            named["checkpoint"] = number(named["checkpoint"], _DIGITS_MAX)
+            if named["checkpoint"] is None:
                 return None
-            named["checkpoint"] = int(number)
         return named
 
 

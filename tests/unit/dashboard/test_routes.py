@@ -89,7 +89,17 @@ def test_the_address_of_the_newest_hour_and_yesterday_has_no_windows_until_these
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api/v1/jobs", "/ui/jobs", "/ui/jobs/a/b", "/ui/jobs/a/runs/b/checkpoints/-1", "/ui/x", "/uix/"]
+    "path",
+    [
+        "/",
+        "/api/v1/jobs",
+        "/ui/jobs",
+        "/ui/jobs/a/b",
+        "/ui/x",
+        "/uix/",
+        "/ui/jobs/a/runs/b/checkpoints/-1",
+        "/ui/jobs/a/runs/b/checkpoints/" + "9" * 5000,
+    ],
 )
 def test_any_other_address_is_an_unknown_page(path):
     assert routes.parse(path).page == "unknown"

@@ -113,7 +113,13 @@ _CLUSTER_OPTIONS: Final = (
     SCHEDULER,
     SCHEDULER_MODE,
 )
-CLUSTER_KEYS: Final = frozenset().union(*map(flink_options.names_of, _CLUSTER_OPTIONS))
+_ROCKSDB_KEYS: Final = frozenset(
+    f"state.backend.rocksdb.{name}"
+    for name in ("predefined-options", "writebuffer.count", "writebuffer.number-to-merge")
+)
+"""The settings of RocksDB with which versions before 1.14 can hang. The table of options does not have them."""
+
+CLUSTER_KEYS: Final = _ROCKSDB_KEYS.union(*map(flink_options.names_of, _CLUSTER_OPTIONS))
 """The settings of the cluster that are stored, under each name that a release of Flink reads them by.
 
 No other one is, because the configuration may contain secrets.

@@ -143,6 +143,8 @@ class LintEffect(StrEnum):
     """The advice mentions it as a risk."""
     NO_GAIN = "no-gain"
     """Unaligned checkpoints may have no effect, so they are not advised."""
+    UNSAFE = "unsafe"
+    """An unaligned checkpoint may not restore what it should, so they are not advised."""
 
 
 class AdviceState(StrEnum):

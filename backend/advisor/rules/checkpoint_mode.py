@@ -14,10 +14,10 @@ from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Inte
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.losses import Loss, Losses, loss_method, loss_rows, lost_words
 from backend.advisor.replay import Recordings, Replay, duration_method, persisted_method, write_ms
-from backend.advisor.rules import aligned_timeout, spiral
+from backend.advisor.rules import aligned_timeout, spiral, version_faults
 from backend.advisor.rules.aligned_timeout import Choice
 from backend.advisor.rules.intervals import risks_of_longer, transactions
-from backend.advisor.rules.lints import lints_of
+from backend.advisor.rules.lints import lints_of, version_of
 from backend.advisor.rules.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
 from backend.advisor.rules.unaligned_needs import forced_risk, with_needed
 from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
@@ -179,6 +179,10 @@ def _verb(verb: str, verdict: Verdict) -> str:
 
 
 def _useless(known: Situation) -> NoAdvice | None:
+    """Return why unaligned checkpoints of this version are not advised: they do harm, or may have no effect."""
+    harm = version_faults.unsafe(known, version_of(known.version))
+    if harm is not None:
+        return _silence(harm[0], f"in {known.engine_words}, unaligned checkpoints are not safe: {harm[1]}")
     useless = next((lint for lint in lints_of(known) if lint.effect is LintEffect.NO_GAIN), None)
     if useless is None:
         return None

@@ -1,8 +1,7 @@
 """Finds settings that are known to cause trouble, and errors of the engine's version that concern checkpoints.
 
 A lint needs no checkpoint that went wrong: it compares the settings and the version with what is known. Each names its
-source. Errors of versions are those of Flink's issue tracker. The versions with FLINK-37870 and FLINK-38483 were read
-from the classes of releases 1.19 to 2.2, those with FLINK-31963 and FLINK-35351 from the announcements of the releases.
+source. ``version_faults`` has the table of the versions' faults.
 
 Settings of the cluster are defaults, which a job may override. A lint about them says so.
 """
@@ -10,10 +9,11 @@ Settings of the cluster are defaults, which a job may override. A lint about the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from backend.advisor.advice import Lint
+from backend.advisor.rules import pauses, version_faults
+from backend.advisor.rules.version_faults import Version
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import STORE_MIN_RATIO
 from backend.analysis.numbers.statistics import median, ratio
@@ -29,8 +29,6 @@ _DOCS = "https://nightlies.apache.org/flink/flink-docs-stable/docs/"
 _UNALIGNED_DOCS = f"{_DOCS}ops/state/checkpointing_under_backpressure/"
 _CONFIG_DOCS = f"{_DOCS}deployment/config/"
 _FLIP_547 = "https://cwiki.apache.org/confluence/display/FLINK/FLIP-547%3A+Support+checkpoint+during+recovery"
-_POINTWISE = frozenset({"FORWARD", "RESCALE"})
-_OVERTAKEN = frozenset({"HASH", "REBALANCE", "SHUFFLE", "CUSTOM"})
 _RECOVER_DOWNSTREAM = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
 _DURING_RECOVERY = "execution.checkpointing.during-recovery.enabled"
 _RETAINED = "execution.checkpointing.num-retained"
@@ -40,31 +38,12 @@ _BUFFERS = (
     "taskmanager.network.memory.floating-buffers-per-gate",
     "taskmanager.network.memory.max-buffers-per-channel",
 )
-OPTIONS = (_RECOVER_DOWNSTREAM, _DURING_RECOVERY, _RETAINED, _AFTER_FINISH, *_BUFFERS)
+OPTIONS = (_RECOVER_DOWNSTREAM, _DURING_RECOVERY, _RETAINED, _AFTER_FINISH, *_BUFFERS, *version_faults.OPTIONS)
 """The options of the cluster that lints read, under their newest names."""
 # From this amount on, reading and processing the in-flight data after a restore takes long enough to matter.
 _PERSISTED_LARGE_BYTES = 256 << 20
 _SYNC_STUCK_MS = 30_000
 _ONLY_FEWER_SUBTASKS = "FLINK-31963"
-
-Version = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Error:
-    """An error of the engine. ``ranges`` has pairs: a version with the error, and the first later one without it."""
-
-    code: str
-    level: LintLevel
-    headline: str
-    detail: str
-    ranges: tuple[tuple[Version, Version], ...]
-    concerns: Callable[[Situation], bool]
-    effect: LintEffect
-
-    def mended_in(self, version: Version) -> Version | None:
-        """Return the first later version without the error; None if this version does not have the error."""
-        return next((fixed for first, fixed in self.ranges if first <= version < fixed), None)
 
 
 def lints_of(known: Situation) -> tuple[Lint, ...]:
@@ -73,7 +52,10 @@ def lints_of(known: Situation) -> tuple[Lint, ...]:
         return ()
     if known.diagnosis.health is Health.OFF:
         return tuple(_switched_off(known))
-    found = [*_of_settings(known), *_of_version(known)]
+    of_version = tuple(_of_version(known))
+    # The fault of the version says why the pause is not kept.
+    explained = {pauses.NOT_KEPT} if any(x.code == version_faults.PAUSE_NOT_KEPT for x in of_version) else set()
+    found = [*(x for x in _of_settings(known) if x.code not in explained), *of_version]
     return tuple(sorted(found, key=lambda lint: list(LintLevel).index(lint.level)))
 
 
@@ -94,89 +76,11 @@ def version_of(text: str | None) -> Version | None:
 # --- errors of a version ------------------------------------------------------------------------------------------
 
 
-def _can_be_unaligned(known: Situation) -> bool:
-    return known.is_exactly_once
-
-
-def _has_custom_exchange(known: Situation) -> bool:
-    return _can_be_unaligned(known) and "CUSTOM" in _strategies(known)
-
-
-def _has_mixed_exchanges(known: Situation) -> bool:
-    """Return whether a vertex has both kinds of exchange on one side: overtaken and pointwise."""
-    edges = known.evidence.topology.edges
-    sides = [{e.ship_strategy for e in edges if e.target == v.id} for v in known.evidence.topology.vertices]
-    sides += [{e.ship_strategy for e in edges if e.source == v.id} for v in known.evidence.topology.vertices]
-    return _can_be_unaligned(known) and any(side & _POINTWISE and side & _OVERTAKEN for side in sides)
-
-
-def _strategies(known: Situation) -> set[str | None]:
-    return {e.ship_strategy for e in known.evidence.topology.edges}
-
-
-_ERRORS = (
-    _Error(
-        "FLINK-37870",
-        LintLevel.DANGER,
-        "Unaligned checkpoints can be off for the whole job although they are enabled",
-        "In this version, a sink with a committer turns unaligned checkpoints off on every exchange of the job, not"
-        " only on those inside of the sink. Such checkpoints stay aligned, and nothing reports it.",
-        (((1, 19, 2), (1, 19, 3)), ((1, 20, 1), (1, 20, 2)), ((2, 0, 0), (2, 0, 1))),
-        _can_be_unaligned,
-        LintEffect.NO_GAIN,
-    ),
-    _Error(
-        "FLINK-31963",
-        LintLevel.WARNING,
-        "A smaller parallelism cannot be restored from an unaligned checkpoint",
-        "The restore fails with an ArrayIndexOutOfBoundsException if an operator without state lies between the"
-        " channels with in-flight data.",
-        (((1, 13, 0), (1, 16, 2)), ((1, 17, 0), (1, 17, 1))),
-        _can_be_unaligned,
-        LintEffect.RISK,
-    ),
-    _Error(
-        "FLINK-35351",
-        LintLevel.WARNING,
-        "Another parallelism cannot be restored from an unaligned checkpoint of this job",
-        "The job has an exchange with a custom partitioner. After a change of the parallelism, the restore of its"
-        " in-flight data fails.",
-        (((1, 13, 0), (1, 19, 1)),),
-        _has_custom_exchange,
-        LintEffect.RISK,
-    ),
-    _Error(
-        "FLINK-38483",
-        LintLevel.WARNING,
-        "Another parallelism cannot be restored from an unaligned checkpoint of this job",
-        "A vertex of this job has both a pointwise exchange (forward, rescale) and another one on the same side. After"
-        " a change of the parallelism, the restore fails (FLINK-38267, FLINK-38483).",
-        (((1, 13, 0), (1, 20, 4)), ((2, 0, 0), (2, 0, 1)), ((2, 1, 0), (2, 1, 1))),
-        _has_mixed_exchanges,
-        LintEffect.RISK,
-    ),
-)
-
-
 def _of_version(known: Situation) -> Iterator[Lint]:
     version = version_of(known.version)
     if not known.engine.is_flink_release or version is None:
         return
-    for error in _ERRORS:
-        mended = error.mended_in(version)
-        if mended is not None and error.concerns(known):
-            is_on = known.aligned_timeout_ms is not None
-            level = error.level if is_on else LintLevel.NOTE
-            when = "" if is_on else " It concerns this job only once unaligned checkpoints are on."
-            yield Lint(
-                error.code,
-                level,
-                error.headline,
-                f"{error.detail}{when}",
-                f"Upgrade to {'.'.join(map(str, mended))} or later.",
-                _ISSUE + error.code,
-                error.effect,
-            )
+    yield from version_faults.of_version(known, version)
     yield from _unread(known, version)
     yield from _during_recovery(known, version)
     yield from _stuck_sync(known, version)
@@ -288,7 +192,7 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             f"Raise the timeout to at least {interval}. Checkpoints that complete in time stay as they are.",
             f"{_CONFIG_DOCS}#execution-checkpointing-timeout",
         )
-    yield from _min_pause(known, config)
+    yield from pauses.lints_of(known, config)
     if known.aligned_timeout_ms is not None and (config.max_concurrent or 1) > 1:
         yield Lint(
             "unaligned-concurrent",
@@ -301,30 +205,6 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
     yield from _concurrent(known, config)
     yield from _after_tasks_finish(known)
     yield from _retained(known)
-
-
-def _min_pause(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
-    """Yield a lint if the minimum pause decides when a checkpoint begins, and not the interval.
-
-    Flink's coordinator waits for the pause after the end of a checkpoint, and takes it as the interval if it is longer.
-    """
-    if not config.min_pause_ms or config.interval_ms is None or config.min_pause_ms <= config.interval_ms:
-        return
-    pause, interval = say.duration(config.min_pause_ms), say.duration(config.interval_ms)
-    often = ""
-    if known.every_ms and known.duration_ms is not None:
-        often = (
-            f" With checkpoints of {say.duration(known.duration_ms)}, one begins every {say.duration(known.every_ms)}."
-        )
-    yield Lint(
-        "min-pause-decides",
-        LintLevel.WARNING,
-        f"The minimum pause of {pause} is longer than the interval of {interval}, so the pause decides",
-        f"A checkpoint begins {pause} after the one before has ended.{often} After a failure, the job replays as much"
-        " input.",
-        f"If a checkpoint is wanted every {interval}, lower the minimum pause below the interval.",
-        f"{_CONFIG_DOCS}#execution-checkpointing-min-pause",
-    )
 
 
 def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:

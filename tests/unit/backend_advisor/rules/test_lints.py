@@ -134,7 +134,8 @@ def test_a_timeout_below_the_interval_is_reported():
 
 def test_a_minimum_pause_above_the_interval_is_reported_because_it_decides():
     paused = replace(EXACTLY_ONCE, interval_ms=5_000, min_pause_ms=30_000)
-    found = _one(_calm(config=paused), "min-pause-decides")
+    apart = [completed(n, detail(LAST, first=[10] * 4), every_s=30.1) for n in range(1, 9)]
+    found = _one(advised(apart, [], config=paused), "min-pause-decides")
 
     assert "The minimum pause of 30" in found.headline
     assert "one begins every 30" in found.detail

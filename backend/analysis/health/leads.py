@@ -57,6 +57,9 @@ def of_job(report: HealthReport, *, has_all: bool, none_completed: bool) -> str:
         return f"The newest {len(newest)} checkpoints took {now}" + (
             "" if before is None else f" (before: {say.duration(before)})"
         )
+    if report.is_recent and late is None:
+        one = newest[-1].header
+        return f"Checkpoint {one.checkpoint_id} took {say.duration(one.end_to_end_duration_ms or 0)} (usually {took})"
     if report.is_recent:
         return f"{opened[0].upper()}{opened[1:]} (usually {took})"
     return f"Checkpoints take {took}"

@@ -7,7 +7,7 @@ A case is about a job (its newest terminal checkpoints) or about one checkpoint.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from backend.analysis.health import health, leads
@@ -16,6 +16,7 @@ from backend.analysis.health.health import HealthReport
 from backend.analysis.health.outliers import Neighbours, neighbours_of
 from backend.analysis.health.refusals import refusal_of
 from backend.analysis.measures import pressure, samples, travel
+from backend.analysis.measures.acknowledgements import wait_of_all_ms
 from backend.analysis.measures.critical_path import CriticalPath, Phases, path_through
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.measures.phases import VertexPhases, checkpoint_phases
@@ -28,8 +29,10 @@ from backend.analysis.words.thresholds import (
     CHECKPOINT_WINDOW_S,
     CHECKPOINTS_MAX,
     CONFIDENT_COUNT,
+    PHASE_MIN_RATIO,
     SECOND_MIN_RATIO,
     STRUCK_READING_S,
+    STRUCK_TIMES,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -187,6 +190,7 @@ def of_job(evidence: JobEvidence) -> Case:
     )
     report = _without_any(report, evidence)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
+    report = _with_standstill(report, judged, evidence)
     overdue = () if report.overdue is None else (report.overdue.checkpoint,)
     # If only some checkpoints are slow, the healthy ones do not show the cause, so they are left out.
     chosen = judged
@@ -231,6 +235,24 @@ def _without_any(report: HealthReport, evidence: JobEvidence) -> HealthReport:
         return report
     found = Health.OFF if is_off else Health.FAILING
     return HealthReport(found, report.completed, report.failed, report.duration_median_ms, refusal=refusal)
+
+
+def _with_standstill(report: HealthReport, judged: Sequence[Checkpoint], evidence: JobEvidence) -> HealthReport:
+    """Return the report of a slow job if the coordinator stood still in the newest checkpoint, or else ``report``.
+
+    One checkpoint that takes many times as long as the others is otherwise no sign of a slow job. A coordinator that
+    stood still may lose its leadership or its heartbeats next, so it is told at once.
+    """
+    usual, limit = report.duration_median_ms, health.slow_limit_ms(evidence.config)
+    if report.health is not Health.HEALTHY or usual is None or limit is None or not judged:
+        return report
+    newest = judged[-1]
+    took = newest.header.end_to_end_duration_ms
+    if took is None or newest not in report.completed or took < max(limit, STRUCK_TIMES * usual):
+        return report
+    if wait_of_all_ms(_walk(newest, evidence).phases, PHASE_MIN_RATIO * took) is None:
+        return report
+    return replace(report, health=Health.SLOW, newest_slow=(newest,), is_recent=True)
 
 
 def _intermittence(

@@ -8,20 +8,18 @@ from itertools import pairwise
 
 import numpy as np
 
-from backend.analysis.measures.phases import longest_ms
-from backend.analysis.numbers.arrays import Floats, highest_of, median_of
+from backend.analysis.measures.acknowledgements import wait_of_all_ms
+from backend.analysis.numbers.arrays import highest_of, median_of
 from backend.analysis.numbers.statistics import median
 from backend.analysis.verdict import rows, stalls
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.verdict.draft import by_count, draft
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
-    ACK_WAIT_MIN_RATIO,
     PERSISTED_MIN_BYTES,
     PHASE_MIN_MS,
     PHASE_MIN_RATIO,
     SIBLINGS_BUSY_RATIO,
-    STANDOUT_RATIO,
 )
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
@@ -155,29 +153,8 @@ def late_coordinator(case: Case) -> Verdict | None:
 
 
 def _ack_wait_ms(case: Case, walked: Walked) -> float | None:
-    """Return the longest wait of an acknowledgement, if subtasks of all vertices wait; None otherwise.
-
-    The wait is the time from the end of a subtask's async part to the arrival of its acknowledgement.
-    """
-    least = max(PHASE_MIN_MS, case.least_ms(walked.duration_ms))
-    if longest_ms(walked.phases, Phase.ACK_WAIT) < least:
-        return None
-    by_vertex: list[Floats] = []
-    for phases in walked.phases.values():
-        waits = np.where(phases.has_clock_skew, np.nan, phases.ack_ms - phases.async_end_ms)
-        if np.isnan(waits).all():
-            continue
-        by_vertex.append(waits[~np.isnan(waits)])
-    if not by_vertex:
-        return None
-    waits = np.concatenate(by_vertex)
-    longest = highest_of(waits) or 0.0
-    if longest < least:
-        return None
-    # The coordinator handles the messages one after the other, so the first ones may wait little.
-    is_waiting = waits >= min(PHASE_MIN_MS, STANDOUT_RATIO * longest)
-    is_everywhere = all(highest_of(row) is not None and row.max() >= PHASE_MIN_MS for row in by_vertex)
-    return longest if is_everywhere and is_waiting.mean() >= ACK_WAIT_MIN_RATIO else None
+    """Return the longest wait of an acknowledgement, if subtasks of all vertices wait; None otherwise."""
+    return wait_of_all_ms(walked.phases, max(PHASE_MIN_MS, case.least_ms(walked.duration_ms)))
 
 
 def _trigger_ms(case: Case, walked: Walked, sources: Sequence[VertexId], *, are_free: bool) -> float | None:

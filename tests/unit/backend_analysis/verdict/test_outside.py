@@ -10,7 +10,7 @@ import pytest
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.failure import FailureReason
 from backend.domain.topology import Placement
-from backend.domain.verdict import Health, Phase, VerdictKind
+from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import CHAIN, LAST, MIDDLE, SOURCE, START, completed, detail, job, quick, reading
 from tests.support.handwritten_runs import CALM, HEALTHY_RUN, declined, two_readings
 
@@ -36,6 +36,33 @@ def test_acknowledgements_of_one_vertex_or_one_subtask_do_not_show_a_late_coordi
     found = diagnose(job([acknowledged_late(n, waits) for n in range(1, 9)], CALM))
 
     assert found.verdict.kind is not VerdictKind.COORDINATOR
+
+
+STOOD = {v: [52_000] * 4 for v in CHAIN}
+
+
+def test_a_coordinator_that_stood_still_in_the_newest_checkpoint_is_told_at_once():
+    run = [*(quick(n) for n in range(1, 9)), acknowledged_late(9, STOOD)]
+    found = diagnose(job(run, CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.SLOW, VerdictKind.COORDINATOR)
+    assert found.verdict.sentence.startswith("Checkpoint 9 took 52.0 s (usually ")
+    assert found.verdict.confidence is Confidence.MEDIUM
+    # The next checkpoint is as quick as ever, so it is over.
+    assert diagnose(job([*run, quick(10)], CALM)).health is Health.HEALTHY
+
+
+@pytest.mark.parametrize("waits", [{**STOOD, SOURCE: [0] * 4}, {v: [52_000, 0, 0, 0] for v in CHAIN}])
+def test_one_slow_checkpoint_in_which_not_all_acknowledgements_waited_leaves_the_job_healthy(waits):
+    run = [*(quick(n) for n in range(1, 9)), acknowledged_late(9, waits)]
+
+    assert diagnose(job(run, CALM)).health is Health.HEALTHY
+
+
+def test_a_wait_that_the_interval_leaves_time_for_is_no_standstill():
+    run = [*(quick(n) for n in range(1, 9)), acknowledged_late(9, {v: [2_000] * 4 for v in CHAIN})]
+
+    assert diagnose(job(run, CALM)).health is Health.HEALTHY
 
 
 def triggered_late(number, delays_ms):

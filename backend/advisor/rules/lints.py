@@ -16,6 +16,7 @@ from backend.advisor.rules import pauses, version_faults
 from backend.advisor.rules.version_faults import Version
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import STORE_MIN_RATIO
+from backend.analysis.measures import multiplying
 from backend.analysis.numbers.statistics import median, ratio
 from backend.analysis.verdict.refused import after_finish_key
 from backend.analysis.words import sentences as say
@@ -205,6 +206,7 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
     yield from _concurrent(known, config)
     yield from _after_tasks_finish(known)
     yield from _retained(known)
+    yield from _multiplying(known)
 
 
 def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
@@ -223,6 +225,32 @@ def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
             "Allow one checkpoint at a time, or raise the interval above the duration.",
             f"{_CONFIG_DOCS}#execution-checkpointing-max-concurrent-checkpoints",
         )
+
+
+def _multiplying(known: Situation) -> Iterator[Lint]:
+    """Yield a lint if each restart of the job multiplies the state of a vertex."""
+    found = multiplying.of_job(known.evidence)
+    if found is None:
+        return
+    factor = say.times(median(found.factors) or 0.0)
+    sizes = ", ".join(say.size(size) for size in found.sizes_bytes)
+    like = ""
+    if found.is_by_parallelism:
+        like = (
+            f" That is about the number of its subtasks ({found.subtask_count}), as if each of them restores the union"
+            " list state of all and adds it to its own."
+        )
+    yield Lint(
+        "state-multiplies",
+        LintLevel.DANGER,
+        f"The state of {known.name(found.vertex_id)} is {factor} as large after each restart",
+        f"It had {sizes} of state before, between and after the last {len(found.factors)} restarts, and kept its size"
+        f" in between.{like} In the end, an acknowledgement no longer fits into a message, or a restore runs out of"
+        " memory.",
+        "Look at the operators of this vertex that restore list state: a subtask must keep only its own part of what it"
+        " gets from getUnionListState, or use getListState. A savepoint keeps the size that the state has by now.",
+        f"{_DOCS}dev/datastream/fault-tolerance/state/#using-operator-state",
+    )
 
 
 def _switched_off(known: Situation) -> Iterator[Lint]:

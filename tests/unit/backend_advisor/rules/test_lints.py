@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -26,7 +27,7 @@ from tests.support.advised_jobs import (
     silent,
     slow_run,
 )
-from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, quick
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, quick
 
 RECOVERY = (
     ("execution.checkpointing.during-recovery.enabled", "true"),
@@ -346,3 +347,18 @@ def test_the_most_serious_lints_come_first():
     order = list(LintLevel)
     assert len(levels) >= 3
     assert all(order.index(a) <= order.index(b) for a, b in pairwise(levels))
+
+
+def test_state_that_each_restart_multiplies_is_reported_with_its_sizes_and_what_to_look_at():
+    rows, number = [], 0
+    for size in (30_000, 120_000, 480_000):
+        for _ in range(3):
+            number += 1
+            rows.append(completed(number, *(detail(v, first=[5] * 4, size_bytes=size) for v in (MIDDLE, LAST))))
+    restarts = tuple((START + timedelta(seconds=5 * n + 2), "java.lang.Exception: lost") for n in (3, 6))
+    found = _one(advised(rows, [], exceptions=restarts), "state-multiplies")
+
+    assert found.headline == "The state of last is 4.0 times as large after each restart"
+    assert "120 kB, 480 kB, 1.9 MB of state before, between and after the last 2 restarts" in found.detail
+    assert "about the number of its subtasks (4)" in found.detail
+    assert "state-multiplies" not in _codes(advised(rows, [], exceptions=restarts[:1]))

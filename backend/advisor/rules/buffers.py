@@ -36,7 +36,7 @@ from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Edge
-from backend.domain.verdict import Basis, Confidence, Health
+from backend.domain.verdict import Basis, Confidence, Health, VerdictKind
 
 _EXCLUSIVE = 2
 _FLOATING = 8
@@ -88,6 +88,8 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
     held_id, held = known.held or ("", 0.0)
     if known.diagnosis.health is Health.HEALTHY:
         return _silence("R-DB-1", "checkpoints are healthy with the queues as they are")
+    if known.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
+        return _silence("R-UC-6", "barriers wait for one long piece of work, and not for the queue before it")
     if held < BACKPRESSURED_HIGH_RATIO or queues[-1] < QUEUE_FACTOR_MIN * DEBLOAT_TARGET_MS:
         text = f"the longest queue drains in {say.duration(queues[-1])}, and debloating aims at {DEBLOAT_TARGET_MS} ms"
         return _silence("R-DB-1", text)

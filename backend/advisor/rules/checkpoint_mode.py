@@ -143,13 +143,15 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
             key = known.engine.settings.interruptible_timers
             text = (
                 f"{where} {_verb('take', verdict)} no barrier during a long callback, whatever the mode. Split the work"
-                f" of the timer or window{'' if key is None else f', or let barriers interrupt timers ({key})'}"
+                f" of the record, timer or window, or do it asynchronously"
+                f"{'' if key is None else f', or let barriers interrupt timers ({key})'}"
+                ". Until then, the checkpoint timeout must cover the longest piece of work"
             )
             return _silence("R-UC-6", text, verdict_row(known), about=verdict)
         case VerdictKind.COMMIT:
             text = (
                 f"{where} {_verb('take', verdict)} no barrier during an outside commit, whatever the mode: make the"
-                " commit quicker"
+                " commit quicker, or move it out of the task's thread. Until then, the timeout must cover it"
             )
             return _silence("R-UC-6", text, verdict_row(known), about=verdict)
         case VerdictKind.COORDINATOR:

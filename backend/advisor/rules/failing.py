@@ -50,6 +50,8 @@ def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
     if config is None or timeout_ms is None:
         return _no_timeout("the checkpoint timeout is not known")
     expired = [r for r in known.recorded if r.is_expired]
+    if expired and known.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
+        return _no_timeout("it must cover the longest piece of work that the verdict names: shorten that, or raise it")
     if known.is_cut_off:
         return _no_timeout("most checkpoints expire, and a longer timeout would not remove the cause")
     took = [r.duration_ms for r in known.recorded if not r.is_failed]

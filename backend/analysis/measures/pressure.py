@@ -372,6 +372,9 @@ def _kind(siblings_busy: float | None, share: float | None, cost: float | None) 
     # larger of these two factors is the cause.
     # Records are counted, and busy times are samples.
     surer = UNEVEN_MIN_RATIO if share >= UNEVEN_MIN_RATIO else 1.0
+    if cost is None and share < UNEVEN_MIN_RATIO:
+        # The siblings are idle although they read as much, so what the full subtasks do is no matter of records.
+        return VerdictKind.UNDECIDED
     if cost is None or share * surer >= cost:
         return VerdictKind.SKEW
     return VerdictKind.STRAGGLER

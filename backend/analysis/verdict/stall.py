@@ -9,7 +9,7 @@ from itertools import takewhile
 import numpy as np
 
 from backend.analysis.health.conditions import input_rates
-from backend.analysis.measures import snapshots
+from backend.analysis.measures import pressure, snapshots
 from backend.analysis.measures.pressure import Suspect
 from backend.analysis.numbers.arrays import array_of, highest_of
 from backend.analysis.numbers.statistics import highest, known, median, quantile
@@ -57,7 +57,7 @@ def stuck_sync(case: Case) -> Verdict | None:
         return None
     first = [snapshots.unanswered(case.evidence.topology, [one], has_readings=True) for one in case.waiting]
     found = next((one for one in first if one is not None), None)
-    if found is None:
+    if found is None or not _is_forwarded(case, found.vertex_id, found.subtasks):
         return None
     still = set(stalls.still_subtasks(case, found.vertex_id, seconds_min=_STILL_S))
     stuck = tuple(i for i in found.subtasks if i in still and _is_at_work(case, found.vertex_id, i))
@@ -84,6 +84,20 @@ def stuck_sync(case: Case) -> Verdict | None:
         ],
         confidence=Confidence.MEDIUM,
     )
+
+
+def _is_forwarded(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
+    """Return whether the barrier is known to have reached these subtasks, and to have gone on from them.
+
+    Downstream of a subtask that holds a barrier back, no subtask acknowledges. Nothing is downstream of a sink, so only
+    the first barriers of its subtasks show it.
+    """
+    below = pressure.descendants(case.evidence.topology, vertex_id)
+    if not below:
+        met = [p.first_barrier_ms[list(subtasks)] for w in case.walked if (p := w.phases.get(vertex_id)) and p.pending]
+        return any(highest_of(one) is not None for one in met)
+    pending = [any(phases[v].pending for v in below if v in phases) for phases, _ in case.waiting]
+    return sum(pending) * 2 <= len(pending)
 
 
 def _is_at_work(case: Case, vertex_id: VertexId, subtask: int) -> bool:

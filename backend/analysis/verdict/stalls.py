@@ -205,7 +205,7 @@ def reads_in(
         return None
     during_records = during_s = still_s = free_s = usual_records = usual_s = 0.0
     runs: list[datetime] = []
-    for before, after, records in _records_between(readings, subtasks):
+    for before, after, records in records_between(readings, subtasks):
         seconds = (after - before).total_seconds()
         if seconds <= 0:
             continue
@@ -235,7 +235,7 @@ def come_with_barriers(
     pairs of readings have the same number of barriers between them.
     """
     readings = [r for r in case.readings if r.vertex_id == vertex_id]
-    between = _records_between(readings, subtasks) if subtasks else ()
+    between = records_between(readings, subtasks) if subtasks else ()
     pairs = [(before, after, records / (after - before).total_seconds()) for before, after, records in between]
     rates = [rate for *_, rate in pairs]
     if len(pairs) < _PAIRS_MIN or max(rates) < _VARIED_TIMES * _may_vary_times(case, pairs) * min(rates):
@@ -266,7 +266,7 @@ def _may_vary_times(case: Case, pairs: Sequence[tuple[datetime, datetime, float]
     return (usual_s + doubt_s) / (usual_s - doubt_s) if usual_s > doubt_s else float("inf")
 
 
-def _records_between(
+def records_between(
     readings: Sequence[VertexPressure], subtasks: Sequence[int]
 ) -> Iterator[tuple[datetime, datetime, float]]:
     """Return the times of each two readings that follow each other, and how many records the subtasks read between.

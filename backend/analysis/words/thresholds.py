@@ -109,6 +109,12 @@ A subtask with a queue reads as many records as it can while a barrier waits in 
 STALL_TIME_RATIO: Final = 0.5
 """A subtask stands still if it reads no record at all in this share of the time in which a barrier waits at it."""
 
+PIECE_MIN_MS: Final = 1000
+"""A record that takes less is no piece of work that holds the thread of a task: a barrier then waits for many records.
+
+It must also take as long as makes the checkpoints of the job slow, or ``SLOW_TRAVEL_MS`` if that is less.
+"""
+
 HOST_COST_TIMES: Final = 1.5
 """A host is slow if its subtasks need at least this many times as long for a record as those of other hosts."""
 

@@ -1,0 +1,223 @@
+"""Rules about one piece of work that holds the thread of a task: a record or a split, a flush, work after a completion.
+
+A task takes barriers in the thread that processes its records, and takes none in the middle of a piece of work. If a
+piece takes seconds, the task is busy all the time and reads hardly a record. It differs from its neighbours:
+
+* a vertex that lacks capacity reads many records, and each takes a short time;
+* a subtask that is stuck in its sync part has forwarded the barrier, so the subtasks downstream acknowledge;
+* a subtask whose snapshot is only being written goes on reading records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from backend.analysis.measures import freshness, pressure, travel
+from backend.analysis.measures.pressure import VertexLoad
+from backend.analysis.numbers.arrays import Floats, array_of, highest_of, mean_of
+from backend.analysis.numbers.statistics import known
+from backend.analysis.verdict import barrier as verdict_barrier
+from backend.analysis.verdict import rows, stalls
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.draft import are, draft, weaker
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import (
+    HOP_MIN_MS,
+    PIECE_MIN_MS,
+    PRESSURE_WINDOW_S,
+    RATE_WINDOW_S,
+    SLOW_TRAVEL_MS,
+)
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
+
+# With fewer records of a subtask, the time between two readings only bounds the time of one record.
+_COUNTED_MIN = 5
+# The engine's own rates are means over a minute.
+_RATE_MEAN_S = 60.0
+DUMP = "a thread dump of the task while a checkpoint is open"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """How long one record holds subtasks of a vertex.
+
+    It ``is_at_least`` this long if hardly a record was read and the engine reports no rate. ``wait_ms`` is the longest
+    mean wait of a barrier in front of these subtasks. ``records`` were read in ``over_s`` seconds.
+    """
+
+    vertex_id: VertexId
+    subtasks: tuple[int, ...]
+    record_ms: float
+    is_at_least: bool
+    wait_ms: float
+    records: int
+    over_s: float
+    busy: float
+    rate_per_s: float | None = None
+
+    @property
+    def is_without_record(self) -> bool:
+        """Whether no record was read, so that even the kind of the work is not known."""
+        return not self.records and not self.rate_per_s
+
+
+def long_piece(case: Case) -> Verdict | None:
+    """Return the verdict if barriers wait for subtasks that are busy with a single record, or with no record at all."""
+    if not case.is_suffering:
+        return None
+    hops = {h.vertex_id: h.hop_ms for h in travel.hops(case.evidence.topology, case.long_ones)}
+    lowest_first = [v.id for v in reversed(case.evidence.topology.vertices) if case.evidence.topology.upstream(v.id)]
+    piece = next((p for v in lowest_first if (p := _piece_at(case, v, hops)) is not None), None)
+    if piece is None:
+        return None
+    is_commit = piece.is_without_record and _may_commit(case, piece.vertex_id)
+    return draft(
+        case,
+        VerdictKind.COMMIT if is_commit else VerdictKind.CALLBACK,
+        _reason(case, piece, is_commit=is_commit),
+        vertex_id=piece.vertex_id,
+        subtasks=piece.subtasks,
+        phase=Phase.START_DELAY,
+        explained_ms=piece.wait_ms or verdict_barrier.explained_ms(case, piece.vertex_id),
+        evidence=[
+            *_piece_rows(case, piece),
+            *rows.arrival(case, piece.vertex_id),
+            *rows.fare(case),
+            *rows.late(case, piece.vertex_id),
+            *rows.settings(case),
+        ],
+        confidence=weaker(case.confidence, Confidence.LOW if piece.is_without_record else Confidence.MEDIUM),
+        would_decide=(f"{DUMP}: is it in a record, in a commit, or in the sync part of its snapshot?",)
+        if piece.is_without_record
+        else (),
+    )
+
+
+def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> Piece | None:
+    load = load_of(case, vertex_id)
+    if load is None:
+        return None
+    hop = hops.get(vertex_id)
+    least = max(PIECE_MIN_MS, min(SLOW_TRAVEL_MS, case.least_ms(case.typical_ms or 0.0)))
+    is_suspect = case.suspect is not None and case.suspect.vertex_id == vertex_id
+    full = load.full_subtasks
+    waiting = tuple(i for i in full if hop is not None and i < hop.size and hop[i] >= max(HOP_MIN_MS, least))
+    subtasks = full if is_suspect else waiting
+    if not subtasks:
+        return None
+    wait_ms = 0.0 if hop is None else highest_of(hop[[i for i in subtasks if i < hop.size]]) or 0.0
+    busy = mean_of(load.busy[list(subtasks)]) or 0.0
+    piece = _of_counts(case, vertex_id, subtasks, busy)
+    if piece is None:
+        return None
+    return replace(piece, wait_ms=wait_ms) if _is_long(case, piece, least) else None
+
+
+def _is_long(case: Case, piece: Piece, least: float) -> bool:
+    """Return whether a piece that is known to take a second takes ``least`` milliseconds, as far as that is known."""
+    if not piece.is_at_least:
+        return piece.record_ms >= least
+    if not piece.is_without_record:
+        # One record more may have been read between the readings, and none of the records took less than this.
+        return piece.record_ms * (1 + len(piece.subtasks) / piece.records) >= least
+    # Counters may not have changed by chance, or because they are not updated. So the subtasks must have read hardly a
+    # record since they began.
+    begun, last = _begun_at(case), newest(case, piece.vertex_id)[-1]
+    counts = known(last.records_in_count[i] for i in piece.subtasks if i < len(last.records_in_count))
+    if begun is None or len(counts) < len(piece.subtasks):
+        return False
+    return 1000 * (last.observed_at - begun).total_seconds() / max(*counts, 1.0) >= least
+
+
+def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy: float) -> Piece | None:
+    """Return how long a record takes, or None if the counts do not show that it takes long.
+
+    The engine's own rate is a mean over a minute, so it is more exact than two counts that lie seconds apart.
+    """
+    readings = newest(case, vertex_id)
+    pairs = list(stalls.records_between(readings, subtasks))
+    seconds = sum((after - before).total_seconds() for before, after, _ in pairs)
+    count = sum(records for *_, records in pairs)
+    certain_s = seconds - freshness.doubt_s(case.evidence)
+    if certain_s <= 0 or 1000 * certain_s * len(subtasks) / max(count, 1) < PIECE_MIN_MS:
+        return None
+    rates = [r for i in subtasks if i < len(readings[-1].records_in_per_s) for r in [readings[-1].records_in_per_s[i]]]
+    rate = mean_of(array_of(rates)) if len(known(rates)) == len(subtasks) else None
+    each = count / len(subtasks)
+    is_at_least = not rate and each < _COUNTED_MIN
+    if rate:
+        record_ms = 1000 * busy / rate
+    elif count:
+        # If a record took less than this, one more would have been read.
+        record_ms = 1000 * busy * seconds / (each + 1 if is_at_least else each)
+    else:
+        record_ms = 1000 * (certain_s if rate is None else max(certain_s, _RATE_MEAN_S))
+    return Piece(vertex_id, subtasks, record_ms, is_at_least, 0.0, round(count), seconds, busy, rate)
+
+
+def newest(case: Case, vertex_id: VertexId) -> list[VertexPressure]:
+    """Return the newest readings of a vertex, oldest first."""
+    own = [r for r in case.readings if r.vertex_id == vertex_id]
+    return [r for r in own if (own[-1].observed_at - r.observed_at).total_seconds() <= PRESSURE_WINDOW_S]
+
+
+def load_of(case: Case, vertex_id: VertexId) -> VertexLoad | None:
+    """Return the load of a vertex, also if it looks like one that is not set yet but the task has run for long.
+
+    A task shows as always busy in its first seconds, and so does one that a single piece of work holds.
+    """
+    load = case.loads.get(vertex_id)
+    if load is not None:
+        return load
+    begun, readings = _begun_at(case), newest(case, vertex_id)
+    if begun is None or not readings or (readings[0].observed_at - begun).total_seconds() < RATE_WINDOW_S:
+        return None
+    return pressure.vertex_loads(readings).get(vertex_id)
+
+
+def _begun_at(case: Case) -> datetime | None:
+    """Return when the tasks of the job last began, as far as it is known."""
+    begun = case.evidence.started_at
+    return None if begun is None else max([begun, *(at for at, _ in case.evidence.exceptions)])
+
+
+def _may_commit(case: Case, vertex_id: VertexId) -> bool:
+    """Return whether the vertex is a sink of a job whose checkpoints complete. Without a completion, none commits."""
+    is_completed = any(c.header.status is CheckpointStatus.COMPLETED for c in case.evidence.checkpoints)
+    return is_completed and not case.evidence.topology.downstream(vertex_id)
+
+
+def _reason(case: Case, piece: Piece, *, is_commit: bool) -> str:
+    where = say.where(case.name(piece.vertex_id), piece.subtasks, case.subtask_count(piece.vertex_id))
+    is_one = len(piece.subtasks) == 1
+    took = f"{'at least' if piece.is_at_least else 'about'} {say.duration(piece.record_ms)}"
+    if not piece.is_without_record:
+        needs = "needs" if is_one else "need"
+        return f"{where} {needs} {took} for each record, and meanwhile the thread takes no barrier"
+    has = "has" if is_one else "have"
+    what = (
+        "work after a completed checkpoint, such as a commit or a compaction, holds the thread"
+        if is_commit
+        else "a record takes that long, or a timer, a flush or other work holds the thread"
+    )
+    waits = f", and the barrier waits up to {say.duration(piece.wait_ms)}" if piece.wait_ms else ""
+    return f"{where} {are(piece.subtasks)} busy but {has} read no record for {took}: {what}{waits}"
+
+
+def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
+    where = say.where(case.name(piece.vertex_id), piece.subtasks, case.subtask_count(piece.vertex_id))
+    text = f"{where}: time for one record, from its busy time and the records that it read"
+    if piece.is_at_least:
+        text = f"{where}: time without a record, although it was busy"
+    row = rows.reconstructed(text, "busyRatio / numRecordsIn", piece.record_ms, "ms")
+    over = say.duration(1000 * piece.over_s)
+    return [
+        replace(row, is_lower_bound=piece.is_at_least),
+        rows.number(f"{where}: records read in {over}", "numRecordsIn", piece.records, "count"),
+        rows.number(f"{where} busy", "busyRatio", piece.busy, "ratio"),
+        rows.note("a vertex that lacks capacity reads many records in this time, and each takes a short time"),
+    ]

@@ -1,0 +1,144 @@
+"""Rules about a barrier that a task gets, or should emit, but does not send on: one piece of work comes first."""
+
+from __future__ import annotations
+
+from backend.analysis.measures import freshness, pressure
+from backend.analysis.numbers.arrays import array_of
+from backend.analysis.verdict import pieces, rows, stalls
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.draft import draft
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import BACKPRESSURED_MIN_RATIO, PHASE_MIN_RATIO
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
+
+_STILL_S = 2.0
+
+
+def before_forwarding(case: Case) -> Verdict | None:
+    """Return the verdict if barriers reach subtasks early, which then neither acknowledge nor pass them on.
+
+    A task may work on its snapshot before it forwards the barrier, for example write or rewrite files. The gauge of the
+    start delay shows that barriers arrived. It is compared only if the subtasks never acknowledged a checkpoint, so
+    that it is not from one that completed.
+    """
+    if len(case.waiting) < 2:
+        return None
+    topology = case.evidence.topology
+    for vertex in topology.vertices:
+        found = _met_early(case, vertex.id) if topology.upstream(vertex.id) else None
+        if found is not None:
+            return _before_forwarding(case, vertex.id, *found)
+    return None
+
+
+def _met_early(case: Case, vertex_id: VertexId) -> tuple[tuple[int, ...], float] | None:
+    """Return the subtasks that got a barrier early and hold it, and when the last of them got it."""
+    readings = pieces.newest(case, vertex_id)
+    upstream = case.evidence.topology.upstream(vertex_id)
+    gauges = array_of(readings[-1].start_delay_gauge_ms) if readings else array_of(())
+    details = [d for c in case.evidence.checkpoints for d in c.details if d.vertex_id == vertex_id]
+    never = [i for i in range(gauges.size) if not any(d.ack_delay_ms[i : i + 1] != (None,) for d in details)]
+    soon_ms = PHASE_MIN_RATIO * (case.typical_ms or 0.0)
+    still = set(stalls.still_subtasks(case, vertex_id, seconds_min=_STILL_S))
+    load = pieces.load_of(case, vertex_id)
+    if load is None or not details:
+        return None
+    held = tuple(i for i in never if 0 < gauges[i] <= soon_ms and i in still and i in load.full_subtasks)
+    is_first = all(not phases[u].pending for phases, _ in case.waiting for u in upstream if u in phases)
+    return (held, float(max(gauges[list(held)]))) if held and is_first else None
+
+
+def _before_forwarding(case: Case, vertex_id: VertexId, held: tuple[int, ...], met_ms: float) -> Verdict:
+    where = say.where(case.name(vertex_id), held, case.subtask_count(vertex_id))
+    is_one = len(held) == 1
+    gets, does, works = ("gets", "does", "it works") if is_one else ("get", "do", "they work")
+    below = [case.name(v) for v in case.evidence.topology.downstream(vertex_id)]
+    waits = f", and {say.listed(below)} {'waits' if len(below) == 1 else 'wait'} for it" if below else ""
+    return draft(
+        case,
+        VerdictKind.SYNC,
+        f"{where} {gets} the barrier within {say.duration(met_ms)} but {does} not acknowledge: {works} on"
+        f" the snapshot before {'it forwards' if is_one else 'they forward'} it (a flush, or rewritten files){waits}",
+        vertex_id=vertex_id,
+        subtasks=held,
+        phase=Phase.SYNC,
+        explained_ms=case.typical_ms,
+        evidence=[
+            rows.number(f"{where}: latest time until the barrier", "checkpointStartDelayNanos", met_ms, "ms"),
+            rows.number(f"{where}: records read between the readings, while busy", "numRecordsIn", 0, "count"),
+            *rows.arrival(case, vertex_id),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.MEDIUM,
+        would_decide=(
+            "the time of this work: raise the checkpoint timeout until a checkpoint completes, and read its sync part",
+        ),
+    )
+
+
+def silent_source(case: Case) -> Verdict | None:
+    """Return the verdict if no barrier leaves the only source, which emits nothing although nothing holds it back.
+
+    With several sources that are all silent, the trigger may not have reached them, so none is named.
+    """
+    topology = case.evidence.topology
+    sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
+    silent = [v for v in sources if _is_silent(case, v)]
+    most = pressure.backpressured_max(case.loads)
+    if len(silent) != 1 or most is None or most[1] >= BACKPRESSURED_MIN_RATIO:
+        return None
+    (source,) = silent
+    subtasks = _silent_subtasks(case, source)
+    where = say.where(case.name(source), subtasks, case.subtask_count(source))
+    emits = "emits" if len(subtasks) == 1 else "emit"
+    return draft(
+        case,
+        VerdictKind.LATE_INPUT,
+        f"{where} {emits} neither the barrier nor any record: one piece of work, such as a snapshot of a table, holds"
+        " the thread or the checkpoint lock of the source",
+        vertex_id=source,
+        subtasks=subtasks,
+        phase=Phase.START_DELAY,
+        explained_ms=case.typical_ms,
+        evidence=[
+            rows.number(f"{where}: records emitted between the readings", "numRecordsOut", 0, "count"),
+            rows.note("none of these subtasks and none downstream acknowledged a checkpoint that waits"),
+            *rows.calm(case),
+            *rows.fare(case),
+            *rows.restarts(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.LOW,
+        would_decide=(
+            f"{pieces.DUMP}: what does the source do, and which thread holds its lock? If it only waits for input, its"
+            " snapshot may hang instead",
+        ),
+    )
+
+
+def _silent_subtasks(case: Case, vertex_id: VertexId) -> tuple[int, ...]:
+    """Return the subtasks of a source that acknowledged none of the checkpoints that wait."""
+    pending = [set(phases[vertex_id].pending) for phases, _ in case.waiting if vertex_id in phases]
+    return tuple(sorted(set.intersection(*pending))) if pending else ()
+
+
+def _is_silent(case: Case, vertex_id: VertexId) -> bool:
+    """Return whether subtasks of the source acknowledge nothing, nor does any task below, and they emit no record."""
+    subtasks = _silent_subtasks(case, vertex_id)
+    below = pressure.descendants(case.evidence.topology, vertex_id)
+    acks = [phases[v].is_acknowledged.any() for phases, _ in case.waiting for v in below if v in phases]
+    readings = [r for r in pieces.newest(case, vertex_id) if all(_sent(r, i) is not None for i in subtasks)]
+    if not subtasks or any(acks) or len(readings) < 2:
+        return False
+    seconds = (readings[-1].observed_at - readings[0].observed_at).total_seconds()
+    first, last = readings[0], readings[-1]
+    certain_s = seconds - freshness.doubt_s(case.evidence)
+    return certain_s >= _STILL_S and all(_sent(first, i) == _sent(last, i) for i in subtasks)
+
+
+def _sent(reading: VertexPressure, subtask: int) -> int | None:
+    """Return how many records a subtask had emitted; None if it is not reported."""
+    return reading.records_out_count[subtask] if subtask < len(reading.records_out_count) else None

@@ -1,0 +1,85 @@
+"""Tests of work after each completed checkpoint that lets the next one expire, beside a queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.analysis.verdict.verdict import diagnose
+from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.verdict import VerdictKind
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
+
+CONFIG = CheckpointConfig(interval_ms=8_000, timeout_ms=20_000, is_unaligned_enabled=False)
+
+
+def run_of(waits_ms, *, at=LAST):
+    """Build checkpoints that follow one another. Each has its wait at a vertex, or None if it expires after 20 s."""
+    found, now_s = [], 0.0
+    order = (SOURCE, MIDDLE, LAST)
+    for number, wait in enumerate(waits_ms, start=1):
+        rows = [detail(v, first=[5 if order.index(v) < order.index(at) else wait] * 2) for v in order]
+        one = failed(number, *rows, after_ms=20_000) if wait is None else completed(number, *rows)
+        began = START + timedelta(seconds=now_s)
+        found.append(replace(one, header=replace(one.header, triggered_at=began)))
+        now_s += 20 if wait is None else wait / 1000
+    return found, now_s
+
+
+def judged(waits_ms, *, at=LAST, busy=1.0, left_out=None):
+    run, end_s = run_of(waits_ms, at=at)
+    times = (end_s - 20, end_s)
+    readings = [
+        row
+        for at_s in times
+        for v in (SOURCE, MIDDLE, LAST)
+        for row in [
+            reading(v, [busy] * 2, records=[int(300 * at_s)] * 2, at_s=at_s)
+            if v == at
+            else reading(v, [0.1] * 2, [0.8 if v != LAST else 0.0] * 2, records=[int(300 * at_s)] * 2, at_s=at_s)
+        ]
+    ]
+    run = [c for c in run if c.header.checkpoint_id != left_out]
+    evidence = job(run, readings, topology=chain(parallelism=2), config=CONFIG)
+    return diagnose(replace(evidence, now=START + timedelta(seconds=end_s + 1))).verdict
+
+
+@pytest.mark.parametrize(
+    ("waits", "work"),
+    [
+        ([5_000, None, 5_000, None, 5_200, None, 5_100], "25.1 s"),
+        ([300, None, None, 6_000, None, None, 6_500], "46.2 s"),
+    ],
+)
+def test_work_after_each_completed_checkpoint_that_outlasts_the_timeout_is_named_with_its_time(waits, work):
+    found = judged(waits)
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.COMMIT, "last", (0, 1))
+    assert f"about {work} after each completed checkpoint" in found.sentence
+    assert "forwarded" not in found.sentence
+
+
+def test_work_after_a_completion_is_also_found_at_a_vertex_that_is_no_sink():
+    assert judged([5_000, None, 5_000, None, 5_200], at=MIDDLE).vertex == "middle"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        pytest.param([15_000, None, 16_000, None, 15_500, None, 15_000], id="a queue of about the timeout"),
+        pytest.param([1_000, None, 9_000, None, 300, 400, 9_500], id="times that differ"),
+        pytest.param([5_000, None, 5_000], id="once"),
+        pytest.param([None, None, None, None, None], id="none completes"),
+    ],
+)
+def test_a_full_vertex_whose_barriers_do_not_follow_completions_lacks_capacity(waits):
+    assert judged(waits).kind is VerdictKind.CAPACITY
+
+
+def test_a_checkpoint_that_is_not_known_breaks_the_row():
+    waits = [5_000, None, 5_000, None, 5_200]
+
+    assert judged(waits).kind is VerdictKind.COMMIT
+    assert judged(waits, left_out=4).kind is VerdictKind.CAPACITY

@@ -1,0 +1,119 @@
+"""Tests of one piece of work that holds the thread of a task, beside a vertex that only lacks capacity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.analysis.verdict.verdict import diagnose
+from backend.domain.pressure import FETCH_INTERVAL_KEY
+from backend.domain.verdict import Confidence, VerdictKind
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
+
+TIMES = (20, 40, 60)
+
+
+def expired(number, *, at=MIDDLE, width=2):
+    """Build a checkpoint that expires after ten seconds because no subtask from a vertex on acknowledges."""
+    order = (SOURCE, MIDDLE, LAST)
+    rows = (detail(v, first=[None if order.index(v) >= order.index(at) else 5] * width) for v in order)
+    return failed(number, *rows, after_ms=10_000, every_s=10)
+
+
+def counted(vertex, counts, *, width=2, busy=1.0, rate=None):
+    """Build readings of a vertex whose subtasks have read these numbers of records."""
+    rates = () if rate is None else (rate,) * width
+    rows = (reading(vertex, [busy] * width, records=[n] * width, at_s=at) for at, n in zip(TIMES, counts, strict=True))
+    return [replace(r, records_in_per_s=rates) for r in rows]
+
+
+def steady(vertex, *, held=0.0, width=2):
+    return [reading(vertex, [0.05] * width, [held] * width, records=[100 * at] * width, at_s=at) for at in TIMES]
+
+
+def judged(readings, *, at=MIDDLE, run=None, width=2, **more):
+    run = [expired(n, at=at, width=width) for n in range(1, 6)] if run is None else run
+    more = {"started_at": START - timedelta(minutes=5), **more}
+    return diagnose(job(run, readings, topology=chain(parallelism=width), **more)).verdict
+
+
+@pytest.mark.parametrize(("width", "held"), [(1, 0.0), (2, 0.9), (8, 0.9)])
+def test_a_vertex_that_needs_seconds_for_a_record_is_named_with_this_time(width, held):
+    long = counted(MIDDLE, (3, 5, 7), rate=0.1, width=width)
+    found = judged([*steady(SOURCE, held=held, width=width), *long, *steady(LAST, width=width)], width=width)
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.CALLBACK, "middle", tuple(range(width)))
+    assert "about 10.0 s for each record" in found.sentence
+    assert found.evidence[0].value == 10_000
+    assert not found.would_decide
+
+
+def test_a_full_vertex_that_reads_many_records_lacks_capacity():
+    short = counted(MIDDLE, (2_000, 4_000, 6_000), rate=100.0)
+    found = judged([*steady(SOURCE, held=0.9), *short, *steady(LAST)])
+
+    assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "middle")
+
+
+def test_records_of_a_second_in_a_long_queue_are_a_lack_of_capacity():
+    """A barrier that overtakes the queue then waits for a second only."""
+    found = judged([*steady(SOURCE, held=0.9), *counted(MIDDLE, (20, 40, 60), rate=1.0), *steady(LAST)])
+
+    assert found.kind is VerdictKind.CAPACITY
+
+
+def test_few_records_between_two_readings_bound_the_time_of_a_record():
+    """Each subtask read two records in 40 s, so at least one of three took 13 s."""
+    found = judged([*steady(SOURCE, held=0.9), *counted(MIDDLE, (3, 4, 5)), *steady(LAST)])
+
+    assert found.kind is VerdictKind.CALLBACK
+    assert "at least 13.3 s for each record" in found.sentence
+    assert found.evidence[0].is_lower_bound
+
+
+def late_at_the_sink(number):
+    rows = detail(SOURCE, first=[5] * 2), detail(MIDDLE, first=[10] * 2), detail(LAST, first=[4_000] * 2)
+    return completed(number, *rows, every_s=10)
+
+
+def test_a_sink_that_is_busy_without_a_record_while_checkpoints_complete_probably_commits():
+    found = judged(
+        [*steady(SOURCE), *steady(MIDDLE), *counted(LAST, (3, 3, 3))], run=[late_at_the_sink(n) for n in range(1, 6)]
+    )
+
+    assert (found.kind, found.vertex) == (VerdictKind.COMMIT, "last")
+    assert found.confidence is Confidence.LOW
+    assert "read no record for at least 40.0 s" in found.sentence
+    assert "waits up to 4.0 s" in found.sentence
+    assert "thread dump" in found.would_decide[0]
+
+
+def test_without_a_completed_checkpoint_there_is_nothing_to_commit():
+    found = judged([*steady(SOURCE), *steady(MIDDLE), *counted(LAST, (3, 3, 3))], at=LAST)
+
+    assert (found.kind, found.vertex) == (VerdictKind.CALLBACK, "last")
+    assert "forwarded the barrier" not in found.sentence
+
+
+@pytest.mark.parametrize("started_at", [None, START])
+def test_busy_values_that_may_not_be_set_yet_show_no_piece_of_work(started_at):
+    found = judged(
+        [*steady(SOURCE), *steady(MIDDLE), *counted(LAST, (3, 3, 3))],
+        run=[late_at_the_sink(n) for n in range(1, 6)],
+        started_at=started_at,
+    )
+
+    assert found.kind is VerdictKind.UNDECIDED
+
+
+def test_a_count_that_did_not_grow_in_a_few_seconds_is_a_chance_if_many_records_were_read_before():
+    """Goal: a vertex at capacity is not called one that works on one record because values were fetched earlier."""
+    slow = ((FETCH_INTERVAL_KEY, "38000 ms"),)
+    same = [*steady(SOURCE, held=0.9), *counted(MIDDLE, (9_000, 9_000, 9_000)), *steady(LAST)]
+    assert judged(same, cluster_settings=slow).kind is VerdictKind.CAPACITY
+    few = [*steady(SOURCE, held=0.9), *counted(MIDDLE, (3, 3, 3)), *steady(LAST)]
+    assert judged(few, cluster_settings=slow).kind is VerdictKind.CALLBACK
+    older = ((FETCH_INTERVAL_KEY, "40000 ms"),)
+    assert judged(few, cluster_settings=older).kind is VerdictKind.CAPACITY

@@ -14,7 +14,7 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes, tour
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, markup, shell
+from dashboard.components import cards, markup, shell, viewer_name
 from dashboard.pages import (
     advice,
     alert,
@@ -122,6 +122,7 @@ def content_security_policy(app: Dash) -> str:
 
 def _register_shell(app: Dash, client: ApiClient) -> None:
     _register_switches(app)
+    viewer_name.register(app)
     zones.register(app, client)
     tour.register(app, client)
     browser = partial(_in_browser, app)

@@ -77,10 +77,11 @@ class WhatIfRequests:
         model_id: str | None = None,
         *,
         is_guarded: bool = False,
+        author: str | None,
     ) -> CardOut:
         """Change the settings of the running job, and keep the prediction of the answer with this ``model_id``."""
         path = f"jobs/{quote(job, safe='')}/whatif/apply"
-        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id, is_guarded=is_guarded)
+        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id, is_guarded=is_guarded, author=author)
         return await self._send("POST", path, body, CardOut, timeout_s=_LONG_TIMEOUT_S)
 
     async def try_what_if(self: Requests, job: str, settings: Mapping[str, str]) -> DryRunOut:
@@ -89,11 +90,11 @@ class WhatIfRequests:
         return await self._send("POST", path, body, DryRunOut, timeout_s=_LONG_TIMEOUT_S)
 
     async def accept_what_if(
-        self: Requests, job: str, settings: Mapping[str, str], model_id: str | None = None
+        self: Requests, job: str, settings: Mapping[str, str], model_id: str | None = None, *, author: str | None
     ) -> CardOut:
         """Keep the prediction of a change that a person makes, from the answer with this ``model_id``."""
         path = f"jobs/{quote(job, safe='')}/whatif/accept"
-        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id)
+        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id, author=author)
         return await self._send("POST", path, body, CardOut, timeout_s=_LONG_TIMEOUT_S)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from backend.contracts.advice import ChangeOut
+from backend.contracts.advice import ChangeOut, OptionalAuthor
 from backend.contracts.model import Model
 from backend.domain.checkpoint_action import CheckpointAction
 
@@ -35,6 +35,8 @@ class ActionIn(Model):
 
     action: CheckpointAction
     settings: Annotated[dict[_KEY, _KEY], Field(max_length=10)] = {}
+    author: OptionalAuthor = None
+    """Who takes it, for the annotation of the job. The name is not verified."""
 
 
 class ActionTakenOut(Model):

@@ -14,16 +14,24 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
-from dashboard.components import status
+from dashboard.components import status, viewer_name
 from dashboard.components.attributes import attrs
 
 
 def dialog(
-    name: str, title: str, word: str, *, icon: str, is_dangerous: bool = False, has_guard: bool = False
+    name: str,
+    title: str,
+    word: str,
+    *,
+    icon: str,
+    is_dangerous: bool = False,
+    has_guard: bool = False,
+    has_name: bool = False,
 ) -> Component:
     """Build a closed dialog. ``word`` is the text of the button that confirms, and ``icon`` its icon.
 
     If ``has_guard``, the viewer can ask that the change is rolled back by itself. ``guard`` is the answer.
+    If ``has_name``, the dialog has the field for the viewer's name (``viewer_name.typed(name)``).
     """
     tone = "danger" if is_dangerous else "primary"
     buttons = [
@@ -36,6 +44,7 @@ def dialog(
         [
             html.Div(id=f"{name}-question"),
             *(_guard(name) if has_guard else []),
+            *([viewer_name.field(name)] if has_name else []),
             html.Div(buttons, className="dialog-buttons"),
         ],
         id=f"{name}-dialog",

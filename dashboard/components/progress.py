@@ -74,7 +74,9 @@ def panel(page: str) -> html.Div:
                 after=html.Div([waiting, *actions], className="progress-end") if is_of_job else waiting,
                 height_px=210,
             ),
-            confirming.dialog(f"{page}-action", "Act on the checkpoint in progress", "Confirm", icon="check"),
+            confirming.dialog(
+                f"{page}-action", "Act on the checkpoint in progress", "Confirm", icon="check", has_name=True
+            ),
             dcc.Store(id=f"{page}-progress-target"),
             dcc.Store(id=f"{page}-progress-digest"),
         ],

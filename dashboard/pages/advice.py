@@ -17,7 +17,7 @@ from backend.domain.advice import AdviceState
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, confirming, dry_run, freshness
+from dashboard.components import advice_cards, cards, confirming, dry_run, freshness, viewer_name
 from dashboard.components.attributes import attrs
 from dashboard.figures import advice as figures
 from dashboard.live import Look, digest, look_of
@@ -44,15 +44,7 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
             html.Div(
-                html.Label(
-                    [
-                        "Your name for the history (optional, as typed)",
-                        dcc.Input(
-                            id="advice-author", type="text", maxLength=200, autoComplete="username", persistence="name"
-                        ),
-                    ],
-                    className="field",
-                ),
+                viewer_name.field("advice"),
                 style={"maxWidth": "24rem", "margin": "0 0 12px"},
             ),
             html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
@@ -201,7 +193,7 @@ def _register_decisions(app: Dash, client: ApiClient) -> None:
         state={
             "reasons": State({"type": "advice-reason", "card": ALL}, "value"),
             "ids": State({"type": "advice-reason", "card": ALL}, "id"),
-            "author": State("advice-author", "value"),
+            "author": viewer_name.typed("advice"),
             "route": State("advice-route", "data"),
         },
         running=_INACTIVE_WHILE_SENT,
@@ -227,13 +219,13 @@ async def decide(
         raise PreventUpdate
     card = str(pressed["card"])
     if pressed["type"] == "advice-accept":
-        await client.accept_advice(route["job"], card, _name(author))
+        await client.accept_advice(route["job"], card, viewer_name.given(author))
         words = "Accepted. The state changes to applied when the engine reports the new settings."
         return {"message": cards.answer(True, words), "changed": [card, "yes"]}
     reason = next((r for r, i in zip(reasons, ids, strict=True) if i["card"] == card), None)
     if not (reason or "").strip():
         return {"message": cards.answer(False, "Enter a reason for the dismissal.")}
-    await client.dismiss_advice(route["job"], card, (reason or "").strip(), _name(author))
+    await client.dismiss_advice(route["job"], card, (reason or "").strip(), viewer_name.given(author))
     words = "Dismissed. It is not recommended again for 30 days, unless the settings change."
     return {"message": cards.answer(True, words), "changed": [card, "no"]}
 
@@ -261,7 +253,7 @@ def _register_changes(app: Dash, client: ApiClient) -> None:
             partial(change, client),
             output=_answer_outputs(),
             inputs={"confirmed": confirming.confirmed(name)},
-            state={"route": State("advice-route", "data"), "author": State("advice-author", "value")} | subject,
+            state={"route": State("advice-route", "data"), "author": viewer_name.typed("advice")} | subject,
             running=[*_INACTIVE_WHILE_SENT, confirming.busy(name, "Sending it to the target ...")],
             prevent_initial_call=True,
         )
@@ -307,10 +299,6 @@ async def _asked(
     return {"message": None} | confirming.opened(card.id, question)
 
 
-def _name(author: str | None) -> str | None:
-    return (author or "").strip() or None
-
-
 async def apply(
     client: ApiClient,
     *,
@@ -323,7 +311,7 @@ async def apply(
     """Apply a recommendation once the viewer has confirmed it."""
     if not confirmed or not card:
         raise PreventUpdate
-    await client.apply_advice(route["job"], card, is_guarded=bool(guard), author=_name(author))
+    await client.apply_advice(route["job"], card, is_guarded=bool(guard), author=viewer_name.given(author))
     words = "Sent. The state changes to applied when the engine reports the new settings."
     if guard:
         words += " If the checkpoints are worse after it, it is rolled back by itself."
@@ -336,7 +324,7 @@ async def roll_back(
     """Undo an applied recommendation once the viewer has confirmed it."""
     if not confirmed or not card:
         raise PreventUpdate
-    await client.roll_back_advice(route["job"], card, _name(author))
+    await client.roll_back_advice(route["job"], card, viewer_name.given(author))
     words = "Sent. The state changes to rolled back when the engine reports the earlier settings."
     return {"message": cards.answer(True, words), "changed": [card, "rolled back"]}
 

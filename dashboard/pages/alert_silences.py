@@ -20,7 +20,7 @@ from dashboard import routes, text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
-from dashboard.components import cards, incidents, status
+from dashboard.components import cards, incidents, status, viewer_name
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 from dashboard.palette import Tone
@@ -68,10 +68,7 @@ def form(matchers: str = "") -> Component:
                         ),
                     ),
                     _field("Reason", dcc.Input(id="silence-reason", type="text", maxLength=1000)),
-                    _field(
-                        "By (as typed)",
-                        dcc.Input(id="silence-author", type="text", maxLength=200, autoComplete="username"),
-                    ),
+                    viewer_name.field("silence", "By (as typed)"),
                     html.Button(
                         [status.icon("pause"), html.Span("Silence")],
                         id="silence-add",
@@ -107,7 +104,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "typed": State("silence-matchers", "value"),
             "minutes": State("silence-minutes", "value"),
             "reason": State("silence-reason", "value"),
-            "author": State("silence-author", "value"),
+            "author": viewer_name.typed("silence"),
         },
         running=[(Output("silence-add", "disabled"), True, False)],
         prevent_initial_call=True,
@@ -172,7 +169,7 @@ async def add(
             matchers=words.matchers_of(typed or ""),
             ends_at=as_of + timedelta(minutes=minutes or 120),
             reason=(reason or "").strip(),
-            author=(author or "").strip(),
+            author=viewer_name.given(author) or "",
         )
         added = await client.add_silence(wanted)
     except ValidationError as error:

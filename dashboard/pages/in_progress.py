@@ -14,7 +14,7 @@ from backend.contracts.progress import ProgressOut
 from backend.domain.checkpoint_action import CheckpointAction
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, confirming, progress
+from dashboard.components import cards, confirming, progress, viewer_name
 from dashboard.figures import acks
 from dashboard.live import digest, look_of
 
@@ -105,7 +105,7 @@ def _register_actions(app: Dash, client: ApiClient, page: str) -> None:
         partial(take, client),
         output={"message": message},
         inputs={"confirmed": confirming.confirmed(name)},
-        state={"subject": State(f"{name}-subject", "data")},
+        state={"subject": State(f"{name}-subject", "data"), "author": viewer_name.typed(name)},
         running=[(Output(f"{page}-progress-actions", "disabled"), True, False)],
         prevent_initial_call=True,
     )
@@ -130,11 +130,15 @@ async def ask(
     return {"message": None} | confirming.opened(subject, progress.question(job.name, found, action))
 
 
-async def take(client: ApiClient, *, confirmed: int | None, subject: dict[str, Any] | None) -> Changes:
+async def take(
+    client: ApiClient, *, confirmed: int | None, subject: dict[str, Any] | None, author: str | None
+) -> Changes:
     """Take an action once the viewer has confirmed it."""
     if not confirmed or not subject:
         raise PreventUpdate
-    wanted = ActionIn(action=CheckpointAction(subject["action"]), settings=subject["settings"])
+    wanted = ActionIn(
+        action=CheckpointAction(subject["action"]), settings=subject["settings"], author=viewer_name.given(author)
+    )
     done = await client.take_action(subject["job"], subject["run"], subject["checkpoint"], wanted)
     return {"message": cards.answer(True, f"Sent. {done.text[0].upper()}{done.text[1:]}.")}
 

@@ -30,7 +30,7 @@ from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
-from dashboard.components import cards, freshness, incidents, links, status
+from dashboard.components import cards, freshness, incidents, links, status, viewer_name
 from dashboard.components.attributes import attrs
 from dashboard.figures import incident as figure
 from dashboard.figures.base import Chart
@@ -69,15 +69,7 @@ def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
     people = [
         html.Div(id="incident-thread"),
-        html.Label(
-            [
-                "Your name (as typed)",
-                dcc.Input(
-                    id="incident-author", type="text", maxLength=200, autoComplete="username", persistence="name"
-                ),
-            ],
-            className="field",
-        ),
+        viewer_name.field("incident", "Your name (as typed)"),
         html.Label(
             ["Comment", dcc.Textarea(id="incident-comment", maxLength=4000, rows=3, className="comment")],
             className="field",
@@ -179,7 +171,7 @@ def _register_action(
     is_first = name == "acknowledge"
     state = {
         "route": State("incident-route", "data"),
-        "author": State("incident-author", "value"),
+        "author": viewer_name.typed("incident"),
         "said": State("incident-comment", "value"),
     }
     output = {
@@ -286,8 +278,8 @@ async def _done(
 ) -> Changes:
     if not clicks:
         raise PreventUpdate
-    name = (author or "").strip()
-    if not name:
+    name = viewer_name.given(author)
+    if name is None:
         return {"answer": cards.answer(False, "Enter your name.")}
     try:
         await act(name)

@@ -78,7 +78,7 @@ def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(browser, si
         page.goto("/ui/incidents/i1")
         expect(page.locator("#silence-matchers")).to_have_value("job=payments-settlement")
         expect(page.locator("#silence-preview")).to_contain_text("Would hide 1 open alert of 1 job.")
-        page.fill("#silence-author", "maria")
+        page.get_by_label("By (as typed)").fill("maria")
         page.click("#silence-add")
         expect(page.locator("#silence-answer")).to_contain_text("Enter a reason")
         page.fill("#silence-reason", "scaled up at noon")
@@ -108,7 +108,7 @@ def test_an_incident_is_acknowledged_taken_commented_and_released_with_the_keybo
         expect(page.locator("#incident-answer")).to_contain_text("Enter a comment")
         page.locator("#incident-acknowledge").press("Enter")
         expect(page.locator("#incident-answer")).to_contain_text("Enter your name")
-        page.locator("#incident-author").focus()
+        page.get_by_label("Your name (as typed)").focus()
         page.keyboard.type("maria")
         page.keyboard.press("Tab")
         page.keyboard.type("the disk is full")
@@ -215,4 +215,24 @@ def test_a_link_that_is_replaced_while_it_is_pressed_is_followed(browser, site, 
         page.click("#incident-head a:has-text('advice')")
         page.wait_for_selector("#advice-head h1")
         expect(page).to_have_url(re.compile(rf"/ui/jobs/{re.escape(JOB)}/advice(\?|$)"))
+        assert watch.found == []
+
+
+def test_a_name_that_was_typed_once_is_in_the_field_of_every_page_until_it_is_changed(browser, site):
+    advice, silence = "Your name for the history (optional, as typed)", "By (as typed)"
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/incidents/i1")
+        incident = page.get_by_label("Your name (as typed)")
+        incident.press_sequentially("maria")
+        expect(incident).to_have_value("maria")
+        expect(page.get_by_label(silence)).to_have_value("maria")
+        page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
+        expect(page.get_by_label(advice)).to_be_visible()
+        expect(page.get_by_label(advice)).to_have_value("maria")
+        page.get_by_label(advice).fill("")
+        go(page, "/ui/jobs/jE/advice")
+        expect(page.get_by_label(advice)).to_have_value("")
+        page.get_by_label(advice).fill("ben")
+        go(page, "/ui/alerts/silences")
+        expect(page.get_by_label(silence)).to_have_value("ben")
         assert watch.found == []

@@ -75,7 +75,7 @@ async def test_each_action_is_sent_as_it_was_confirmed_and_becomes_an_annotation
         ("abort", True),
     ]
     for action in found.actions:
-        body = {"action": action.action, "settings": {c.key: c.proposed for c in action.changes}}
+        body = {"action": action.action, "settings": {c.key: c.proposed for c in action.changes}, "author": "ann"}
         answer = await client.post(f"{root}/actions", json=body)
         assert answer.status_code == 200, answer.text
         assert ActionTakenOut.model_validate_json(answer.content).action is action.action
@@ -94,7 +94,7 @@ async def test_each_action_is_sent_as_it_was_confirmed_and_becomes_an_annotation
         "checkpoint 4: savepoint triggered",
         "checkpoint 4: aborted",
     }
-    assert all(n.tags == ["action"] for n in notes)
+    assert all((n.tags, n.author) == (["action"], "ann") for n in notes)
 
 
 async def test_flink_takes_a_savepoint_and_the_other_actions_state_why_they_are_not_possible(client, room):

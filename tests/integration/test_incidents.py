@@ -231,18 +231,18 @@ async def test_an_incident_lists_what_changed_before_and_during_it(client, engin
     (opened,) = (await _ask(client, "GET", "/incidents"))["items"]
     began_at = clock.now()
 
-    async def annotated(text, at):
-        body = {"text": text, "at": at.isoformat()}
+    async def annotated(text, at, author=None):
+        body = {"text": text, "at": at.isoformat(), "author": author}
         await _ask(client, "POST", f"/jobs/{opened['job_id']}/annotations", body, status=201)
 
     await annotated("deployed 1.4", began_at - timedelta(hours=1))
     await annotated("too long ago", began_at - timedelta(hours=25))
     clock.at += timedelta(minutes=2)
-    await annotated("host replaced", began_at + timedelta(minutes=1))
+    await annotated("host replaced", began_at + timedelta(minutes=1), "ann")
 
     changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
     noted = [(c["text"], c["is_before"]) for c in changes if c["kind"] == "annotation"]
-    assert noted == [("host replaced", False), ("deployed 1.4", True)]
+    assert noted == [("host replaced (ann)", False), ("deployed 1.4", True)]
     assert [c["at"] for c in changes] == sorted((c["at"] for c in changes), reverse=True)
 
 

@@ -90,6 +90,8 @@ def _output(name: str, values: Mapping[str, object]) -> object:
 def _value(one: dict[str, Any], values: Mapping[str, object]) -> object:
     if one["id"].startswith("{"):
         pattern = json.loads(one["id"])
+        if not any(isinstance(part, list) for part in pattern.values()):
+            return {"id": pattern, "property": one["property"], "value": values.get(_name(one))}
         given = [(k, v) for k, v in values.items() if k.startswith("{")]
         listed = []
         for key, value in given:

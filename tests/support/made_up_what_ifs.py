@@ -124,6 +124,8 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         self.sent: list[dict[str, str]] = []
         self.named: list[str | None] = []
         """The models that the applied what-ifs named."""
+        self.authors: list[str | None] = []
+        """The names that came with the applied and the accepted what-ifs."""
         self.kept: list[CardOut] = []
         """The cards of the what-ifs that were applied, newest first."""
         self.first_id = 13
@@ -137,6 +139,7 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
             case "POST", ["jobs", _, "whatif", "apply" | "accept"]:
                 wanted = WhatIfApplyIn.model_validate_json(body)
                 self.named.append(wanted.model_id)
+                self.authors.append(wanted.author)
                 if wanted.model_id != self.model_id:
                     raise ConflictError(
                         "the prediction of this answer is no longer kept; ask again", kind=PREDICTION_GONE

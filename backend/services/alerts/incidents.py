@@ -299,7 +299,7 @@ async def _changes(connection: AsyncConnection, record: IncidentRecord, now: dat
             connection, record.job_id, begin + offset, end + offset, before=None, limit=_CHANGES_MAX
         )
         found = [*advice, *((e.at - offset, e.kind.value, e.text) for e in events)]
-        found += [(a.at, "annotation", a.text) for a in noted]
+        found += [(a.at, "annotation", a.text if a.author is None else f"{a.text} ({a.author})") for a in noted]
         changes += [
             wire.IncidentChangeOut(at=at, kind=kind, text=text, is_before=at < record.began_at)
             for at, kind, text in sorted((c for c in found if begin <= c[0] < end), reverse=True)[:_CHANGES_MAX]

@@ -69,9 +69,9 @@ class ActionService:
             text = f"the settings have changed: the action would now set {_listed(settings)}"
             raise ConflictError(text, kind="settings-changed")
         await self._changer.send(opened.run, settings or _request(wanted.action, key.checkpoint_id))
-        return await self._taken(opened, action)
+        return await self._taken(opened, action, wanted.author)
 
-    async def _taken(self, opened: Opened, action: ActionOut) -> ActionTakenOut:
+    async def _taken(self, opened: Opened, action: ActionOut, author: str | None) -> ActionTakenOut:
         now: datetime = self._clock.now()
         text = f"checkpoint {opened.record.header.checkpoint_id}: {_DONE[action.action]}"
         if action.changes:
@@ -79,7 +79,8 @@ class ActionService:
         # The action was sent. An error here would make the user think that it was not, so a failure to record it is
         # ignored.
         with contextlib.suppress(ConflictError, RateLimitedError, StoreUnavailableError):
-            await self._annotations.add_to_job(opened.job.id, AnnotationIn(text=text, tags=[_TAG]), key=None)
+            noted = AnnotationIn(text=text, tags=[_TAG], author=author)
+            await self._annotations.add_to_job(opened.job.id, noted, key=None)
         return ActionTakenOut(action=action.action, text=text, at=now)
 
 

@@ -231,12 +231,18 @@ def _applied(job: JobDetailOut, cards_: Sequence[CardOut]) -> list[AnnotationOut
             text=f"advice applied: {card.recommendation.headline}",
             link=None,
             tags=["advice"],
-            author=None,
+            author=_applied_by(card, card.applied_at),
             added_at=card.applied_at,
         )
         for card in cards_
         if card.applied_at is not None
     ]
+
+
+def _applied_by(card: CardOut, at: datetime) -> str | None:
+    """Return who last sent the change before it was in force; None if no name was given or nothing was sent."""
+    sent = [e for e in card.history if e.kind.is_apply and e.at <= at]
+    return max(sent, key=lambda e: e.at).author if sent else None
 
 
 def _timeline(read: _Read, found: Sequence[ChangePointOut], view: Look, *, is_log: bool) -> Chart:

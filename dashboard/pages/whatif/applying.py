@@ -17,7 +17,7 @@ from backend.domain.errors import ApiRefusedError
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, confirming, dry_run, status
+from dashboard.components import advice_cards, cards, confirming, dry_run, status, viewer_name
 from dashboard.live import digest, look_of
 from dashboard.pages.whatif.answers import settings_in
 
@@ -56,6 +56,7 @@ def register(app: Dash, client: ApiClient) -> None:
         state={
             "subject": State("whatif-change-subject", "data"),
             "guard": confirming.guard("whatif-change"),
+            "author": viewer_name.typed("whatif"),
             "route": State("whatif-route", "data"),
         },
         running=[confirming.busy("whatif-change", "Sending it to the target ...")],
@@ -66,7 +67,11 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(accept, client),
         output=_sent_outputs(),
         inputs={"clicks": Input("whatif-accept", "n_clicks")},
-        state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
+        state={
+            "answered": State("whatif-answered", "data"),
+            "author": viewer_name.typed("whatif"),
+            "route": State("whatif-route", "data"),
+        },
         prevent_initial_call=True,
     )
     confirming.register(app, "whatif-change")
@@ -154,6 +159,7 @@ async def apply(
     confirmed: int | None,
     subject: dict[str, Any] | None,
     guard: bool | None,
+    author: str | None,
     route: dict[str, str],
 ) -> Changes:
     """Apply the what-if once the viewer has confirmed it."""
@@ -161,7 +167,9 @@ async def apply(
         raise PreventUpdate
     try:
         card = await client.apply_what_if(
-            route["job"], subject["settings"], subject.get("model_id"), is_guarded=bool(guard)
+            *(route["job"], subject["settings"], subject.get("model_id")),
+            is_guarded=bool(guard),
+            author=viewer_name.given(author),
         )
     except ApiRefusedError as problem:
         return {"tried": _gone(problem)}
@@ -170,13 +178,20 @@ async def apply(
 
 
 async def accept(
-    client: ApiClient, *, clicks: int | None, answered: dict[str, Any] | None, route: dict[str, str]
+    client: ApiClient,
+    *,
+    clicks: int | None,
+    answered: dict[str, Any] | None,
+    author: str | None,
+    route: dict[str, str],
 ) -> Changes:
     """Keep the prediction of a change that the viewer makes."""
     if not clicks or not answered:
         raise PreventUpdate
     try:
-        card = await client.accept_what_if(route["job"], settings_in(answered), answered.get("model_id"))
+        card = await client.accept_what_if(
+            *(route["job"], settings_in(answered), answered.get("model_id")), author=viewer_name.given(author)
+        )
     except ApiRefusedError as problem:
         return {"tried": _gone(problem)}
     words = "Kept. The prediction is compared with the checkpoints after the engine reports the new settings."

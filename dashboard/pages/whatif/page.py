@@ -7,7 +7,7 @@ from dash.development.base_component import Component
 
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, confirming, legends, status, time_slider
+from dashboard.components import cards, confirming, legends, status, time_slider, viewer_name
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import whatif as figures
@@ -97,7 +97,14 @@ def _results() -> list[Component]:
         ),
         html.Div(
             [
-                cards.card("Change", html.Div(id="whatif-change"), hint="in the engine's own keys"),
+                cards.card(
+                    "Change",
+                    [
+                        html.Div(id="whatif-change"),
+                        html.Div(viewer_name.field("whatif"), className="whatif-name"),
+                    ],
+                    hint="in the engine's own keys",
+                ),
                 cards.card(
                     "How far to trust it", html.Div(id="whatif-trust"), hint="the model's error, and assumptions"
                 ),

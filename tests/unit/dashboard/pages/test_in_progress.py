@@ -139,7 +139,7 @@ def test_without_queues_the_panel_does_not_show_zero_for_what_unaligned_would_pe
     assert "Unaligned now would persist –" in head
 
 
-async def test_an_action_is_taken_with_the_settings_that_the_dialog_showed(ui):
+async def test_an_action_is_taken_with_the_settings_that_the_dialog_showed_and_the_name_that_was_typed(ui):
     target = {"job": "jruntime", "run": "rruntime", "checkpoint": 24}
     button = {"type": "cp-act", "action": "extend-timeout"}
     by = json.dumps(button, separators=(",", ":"), sort_keys=True) + ".n_clicks"
@@ -152,11 +152,17 @@ async def test_an_action_is_taken_with_the_settings_that_the_dialog_showed(ui):
     assert "- execution.checkpointing.timeout: 60000 ms" in question
     assert ui.fake.actions_taken == []
     sent = await ui.call(
-        "cp-action-message", {"cp-action-confirm.n_clicks": 1, "cp-action-subject.data": subject},
+        "cp-action-message",
+        {
+            "cp-action-confirm.n_clicks": 1,
+            "cp-action-subject.data": subject,
+            '{"of":"cp-action","type":"viewer-name"}.value': " ann ",
+        },
         by="cp-action-confirm.n_clicks",
-    )  # fmt: skip
+    )
     ((number, wanted),) = ui.fake.actions_taken
     assert (number, wanted.settings) == (24, {"execution.checkpointing.timeout": "120000 ms"})
+    assert wanted.author == "ann"
     assert "Sent." in str(sent)
 
 

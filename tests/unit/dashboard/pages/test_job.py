@@ -9,12 +9,14 @@ from typing import cast
 import pytest
 from dash.exceptions import PreventUpdate
 
+from backend.contracts.advice import LifeEventOut
 from backend.contracts.annotations import AnnotationIn
 from backend.contracts.replay_debt import ReplayDebtOut
+from backend.domain.advice import AdviceState, AdviceStep
 from backend.domain.freshness import Freshness
 from backend.domain.replay_debt import DebtOrigin
 from dashboard.client import ApiClient
-from dashboard.pages.job import alerts, parts, range_picker
+from dashboard.pages.job import alerts, parts, range_picker, refresh
 from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, job_values, texts
 
@@ -202,3 +204,22 @@ async def test_a_job_without_checkpoints_and_readings_shows_no_empty_cards(ui):
     assert texts(page["job-recent"]["children"]) == ""
     shown = await ui.call("job-message.children", job_values("jE"), by="look.data")
     assert shown["job-pressure"]["style"] != hidden
+
+
+def test_the_mark_of_applied_advice_names_who_sent_the_change_that_is_in_force():
+    def step(kind, minutes, author):
+        at = NOON + timedelta(minutes=minutes)
+        return LifeEventOut(at=at, kind=kind, state=AdviceState.ACCEPTED, reason="sent", author=author)
+
+    steps = (
+        step(AdviceStep.APPLY, 0, "ann"),
+        step(AdviceStep.GUARDED_APPLY, 5, "ben"),
+        step(AdviceStep.STATE, 6, "the service"),
+        step(AdviceStep.APPLY, 20, "eve"),
+    )
+    card = example("card").model_copy(update={"applied_at": NOON + timedelta(minutes=10), "history": steps})
+    by_hand = card.model_copy(update={"history": (steps[2],)})
+
+    marks = refresh._applied(example("job_detail"), [card, by_hand])
+
+    assert [m.author for m in marks] == ["ben", None]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from backend.contracts.advice import CardOut, LifeEventOut
 from backend.domain.advice import AdviceState, AdviceStep
+from dashboard.client import ApiClient
 from dashboard.pages.whatif import applying
 from tests.support.api_examples import example
 
@@ -37,3 +39,16 @@ def test_the_page_says_who_made_the_change_and_when(monkeypatch, state, applied_
     said = applying._change_words(kept(state, applied_at=applied_at, step=step), None)
 
     assert said == words.format(at=AT.isoformat(), later=LATER.isoformat())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("name", "author"), [(" ann ", "ann"), ("", None), (None, None)])
+async def test_a_what_if_is_applied_and_accepted_with_the_name_that_was_typed_or_none(ui, name, author):
+    route = {"job": "jruntime"}
+    answer = {"settings": {"mode": "unaligned"}, "model_id": ui.fake.what_ifs.model_id}
+    client = ApiClient(transport=httpx.MockTransport(ui.fake.handle), base_url="http://api.test")
+
+    await applying.apply(client, confirmed=1, subject=answer, guard=True, author=name, route=route)
+    await applying.accept(client, clicks=1, answered=answer, author=name, route=route)
+
+    assert ui.fake.what_ifs.authors == [author] * 2

@@ -68,9 +68,12 @@ def note(value: FreshnessOut | None, subject: str, *, evaluated: str = "") -> ht
 
 def final(value: FreshnessOut | None) -> html.Span | None:
     """Build the mark of a page that will not change any more, or None. The word beside the switches is then *final*."""
-    if value is None or value.state is not Freshness.FINAL:
-        return None
-    return html.Span(hidden=True, **attrs({"data-stale": "final"}))
+    return recorded(value is not None and value.state is Freshness.FINAL)
+
+
+def recorded(is_final: bool) -> html.Span | None:
+    """Build the mark of ``final`` if everything on the page is a record of what has ended; None otherwise."""
+    return html.Span(hidden=True, **attrs({"data-stale": "final"})) if is_final else None
 
 
 def fleet_note(groups: Sequence[StaleOut], total: int) -> html.Div | None:

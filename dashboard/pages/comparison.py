@@ -16,14 +16,14 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import CheckpointOut
-from backend.contracts.comparing import CheckpointComparisonOut
+from backend.contracts.comparing import CheckpointComparisonOut, ComparedOut
 from backend.domain.errors import ApiRefusedError
 from backend.domain.verdict import Phase
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.compare_address import Compared
-from dashboard.components import cards, comparing, job_picker, status
+from dashboard.components import cards, comparing, freshness, job_picker, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import comparison
 from dashboard.live import Look, digest, look_of
@@ -44,6 +44,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="comparison-digest"),
             dcc.Store(id="comparison-title"),
             html.Div(id="comparison-message"),
+            html.Div(id="comparison-final"),
             html.Div(
                 [
                     html.Div([html.Div(id="comparison-crumbs", className="crumbs"), html.H1("Compare checkpoints")]),
@@ -112,6 +113,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("comparison-message", "children"),
+            "final": Output("comparison-final", "children"),
             "crumbs": Output("comparison-crumbs", "children"),
             "headline": Output("comparison-headline", "children"),
             "a": Output("comparison-a", "children"),
@@ -232,6 +234,7 @@ def _contents(
     )
     changes: Changes = {
         "message": None,
+        "final": freshness.recorded(found.b is not None and all(map(_has_ended, (found.a, found.b)))),
         "crumbs": _crumbs(found.job_id, found.job),
         "headline": comparing.headline(found),
         "legend_style": {"display": "none"} if found.batch_parts else {},
@@ -248,6 +251,10 @@ def _contents(
         changes[side] = comparing.side(one, side.upper(), view.where, is_named=is_named)
         changes[f"{side}_options"], changes[f"{side}_value"] = comparing.options(listed, one, view.where)
     return changes
+
+
+def _has_ended(side: ComparedOut) -> bool:
+    return side.checkpoint.status.is_terminal or side.checkpoint.is_lost
 
 
 def _crumbs(job: str, name: str) -> list[Component | str]:

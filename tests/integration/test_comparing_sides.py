@@ -114,7 +114,9 @@ async def test_checkpoints_of_a_job_and_its_sibling_are_compared_by_the_names_of
     assert ("engine_version", "1.20.0", "1.20.0") in [(s.name, s.a, s.b) for s in found.settings]
     chosen = await _compared(client, CheckpointComparisonOut, a=a.id, b=b.id, a_checkpoint=f"{a.run_id}:3")
     assert (chosen.b.checkpoint.job_id, chosen.b.checkpoint.checkpoint_id) == (b.id, 2)
-    assert chosen.choice.startswith("#2 was chosen: the newest completed one before #3 on flink ")
+    assert chosen.choice.startswith(
+        "#2 on flink-eu was chosen: the newest completed one triggered earlier than #3 on flink that "
+    )
 
 
 async def test_of_a_job_that_never_was_healthy_the_newest_checkpoint_is_compared(client, writer, target, sibling):
@@ -125,7 +127,9 @@ async def test_of_a_job_that_never_was_healthy_the_newest_checkpoint_is_compared
     found = await _compared(client, CheckpointComparisonOut, a=a.id, b=b.id, a_checkpoint=f"{a.run_id}:3")
 
     assert found.b.checkpoint.checkpoint_id == 8
-    assert found.choice == "#8 was chosen: the newest one that has ended. None before #3 on flink completed."
+    assert found.choice == (
+        "#8 on flink-eu was chosen: the newest one that has ended. None triggered earlier than #3 on flink completed."
+    )
 
 
 async def test_a_job_is_compared_with_the_same_time_of_yesterday(client, writer, target):

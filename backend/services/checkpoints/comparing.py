@@ -224,12 +224,16 @@ async def _healthy_before(
 
     Of another job without one, it is the newest checkpoint that has ended.
     """
-    at, own = a.record.header.triggered_at, f"#{a.record.header.checkpoint_id}"
+    at, before, of = a.record.header.triggered_at, f"before #{a.record.header.checkpoint_id}", ""
     is_own = job.id == a.job.id
     if not is_own:
         # The clocks of two engines may differ.
         at += timedelta(milliseconds=(job.clock_offset_ms or 0) - (a.job.clock_offset_ms or 0))
-        own = f"{own} of {a.job.name}" if job.name != a.job.name else f"{own} on {a.job.target_name}"
+        is_named = job.name != a.job.name
+        of = f" of {job.name}" if is_named else f" on {job.target_name}"
+        # The numbers of two jobs have no order, so the sentence states that of their triggers.
+        before = f"triggered earlier than #{a.record.header.checkpoint_id}"
+        before += f" of {a.job.name}" if is_named else f" on {a.job.target_name}"
     wanted = CheckpointFilter(CheckpointStatus.COMPLETED, until=at)
     newest = await list_checkpoints(connection, job.id, wanted, before=None, limit=_USUAL_COUNT)
     limit = slow_limit_ms(
@@ -239,43 +243,44 @@ async def _healthy_before(
     # A deeper search follows the runs of the job of ``a``.
     if is_own and limit is not None and not any(_is_shorter(r, limit) for r in newest):
         deeper = await last_completed_before(connection, a.record, faster_than_ms=int(limit))
-    found, why = healthy_among(newest, own, limit_ms=limit, deeper=deeper)
+    found, why = healthy_among(newest, before, of=of, limit_ms=limit, deeper=deeper)
     if found is None and not is_own:
         # Two jobs can be compared even if the other one never was healthy.
         any_newest = await list_checkpoints(connection, job.id, CheckpointFilter(), before=None, limit=_USUAL_COUNT)
         found = next((r for r in any_newest if r.header.status.is_terminal), None)
         if found is not None:
-            why = (
-                f"#{found.header.checkpoint_id} was chosen: the newest one that has ended. None before {own} completed."
-            )
+            chosen = f"#{found.header.checkpoint_id}{of} was chosen: the newest one that has ended."
+            why = f"{chosen} None {before} completed."
     return found, why
 
 
 def healthy_among(
     newest: Sequence[CheckpointRecord],
-    own: str,
+    before: str,
     *,
+    of: str = "",
     limit_ms: float | None,
     deeper: CheckpointRecord | None = None,
 ) -> tuple[CheckpointRecord | None, str]:
     """Choose the healthy checkpoint, and state why.
 
-    ``newest`` are the newest completed checkpoints before the one called ``own``, newest first. ``limit_ms`` is the
-    duration from which the job's checkpoints count as slow. ``deeper`` is an older checkpoint that was not slow.
+    ``newest`` are the newest completed checkpoints before the other side, newest first. ``before`` says so in words,
+    such as *before #4*, and ``of`` names the job of ``newest`` if it is another one. ``limit_ms`` is the duration from
+    which the job's checkpoints count as slow. ``deeper`` is an older checkpoint that was not slow.
     """
     usual = [r for r in newest if r.header.kind is CheckpointKind.CHECKPOINT]
     if limit_ms is not None:
         fast = next((r for r in usual if _is_shorter(r, limit_ms)), deeper)
         if fast is not None:
-            words = f"the newest completed one before {own} that was not slow (shorter than {say.duration(limit_ms)})"
-            return fast, f"#{fast.header.checkpoint_id} was chosen: {words}."
+            words = f"the newest completed one {before} that was not slow (shorter than {say.duration(limit_ms)})"
+            return fast, f"#{fast.header.checkpoint_id}{of} was chosen: {words}."
     middle = median(r.header.end_to_end_duration_ms for r in usual)
     near = None if middle is None else next((r for r in usual if _is_shorter(r, middle + 1)), None)
     if near is None or middle is None:
-        return None, f"No completed checkpoint before {own} is known, so there is none to compare it with."
-    slow = "" if limit_ms is None else f" None before {own} was shorter than {say.duration(limit_ms)}."
+        return None, f"No completed checkpoint {before} is known, so there is none to compare it with."
+    slow = "" if limit_ms is None else f" None {before} was shorter than {say.duration(limit_ms)}."
     return near, (
-        f"#{near.header.checkpoint_id} was chosen: the newest completed one before {own} that took at most the median "
+        f"#{near.header.checkpoint_id}{of} was chosen: the newest completed one {before} that took at most the median "
         f"of the last {len(usual)}, {say.duration(middle)}.{slow}"
     )
 

@@ -20,7 +20,7 @@ def _record(number, took_ms, kind=CheckpointKind.CHECKPOINT):
 def test_the_newest_checkpoint_that_was_not_slow_is_chosen():
     newest = [_record(9, 7_000), _record(8, 900), _record(7, 800)]
 
-    chosen, why = healthy_among(newest, "#10", limit_ms=5_000)
+    chosen, why = healthy_among(newest, "before #10", limit_ms=5_000)
 
     assert chosen is newest[1]
     assert why == "#8 was chosen: the newest completed one before #10 that was not slow (shorter than 5.0 s)."
@@ -29,13 +29,13 @@ def test_the_newest_checkpoint_that_was_not_slow_is_chosen():
 def test_an_older_checkpoint_is_chosen_if_all_of_the_newest_were_slow():
     older = _record(2, 700)
 
-    assert healthy_among([_record(9, 7_000)], "#10", limit_ms=5_000, deeper=older)[0] is older
+    assert healthy_among([_record(9, 7_000)], "before #10", limit_ms=5_000, deeper=older)[0] is older
 
 
 def test_if_all_were_slow_the_newest_one_of_a_usual_duration_is_chosen():
     newest = [_record(9, 30_000), _record(8, 8_000), _record(7, 9_000), _record(6, 7_000)]
 
-    chosen, why = healthy_among(newest, "#10", limit_ms=5_000)
+    chosen, why = healthy_among(newest, "before #10", limit_ms=5_000)
 
     assert chosen is newest[1]
     assert why == (
@@ -47,8 +47,8 @@ def test_if_all_were_slow_the_newest_one_of_a_usual_duration_is_chosen():
 def test_a_savepoint_is_never_chosen():
     newest = [_record(9, 500, CheckpointKind.SAVEPOINT), _record(8, 900)]
 
-    assert healthy_among(newest, "#10", limit_ms=5_000)[0] is newest[1]
-    assert healthy_among(newest[:1], "#10", limit_ms=5_000) == (
+    assert healthy_among(newest, "before #10", limit_ms=5_000)[0] is newest[1]
+    assert healthy_among(newest[:1], "before #10", limit_ms=5_000) == (
         None,
         "No completed checkpoint before #10 is known, so there is none to compare it with.",
     )
@@ -57,7 +57,7 @@ def test_a_savepoint_is_never_chosen():
 def test_without_settings_the_usual_duration_decides():
     newest = [_record(9, 9_000), _record(8, 900), _record(7, 800)]
 
-    chosen, why = healthy_among(newest, "#10", limit_ms=None)
+    chosen, why = healthy_among(newest, "before #10", limit_ms=None)
 
     assert chosen is newest[1]
     assert "None before" not in why

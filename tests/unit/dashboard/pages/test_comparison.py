@@ -44,6 +44,14 @@ async def test_the_page_shows_both_sides_and_what_differs_most(ui):
     assert answer["comparison-title"]["data"] == "#23 and #3 of demo-backpressured"
 
 
+async def test_a_comparison_is_called_final_once_both_checkpoints_have_ended(ui):
+    ended = await ui.call(_MESSAGE, values(a="rruntime:23", b="rruntime:3"), by="look.data")
+    half = await ui.call(_MESSAGE, values(a="rruntime:24", b="rruntime:3"), by="look.data")
+
+    assert "'data-stale': 'final'" in str(ended["comparison-final"])
+    assert half["comparison-final"]["children"] is None
+
+
 async def test_without_a_the_newest_ended_checkpoint_is_compared(ui):
     answer = await ui.call(_MESSAGE, values(), by="look.data")
 

@@ -13,7 +13,7 @@ from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, time_slider
 from dashboard.live import digest, look_of
-from dashboard.pages.lab.details import KINDS, SIDES, chart_of, default_id, shown_of
+from dashboard.pages.lab.details import AXES, AXES_WORDS, KINDS, SIDES, Axes, chart_of, default_id, shown_of
 
 _MOVING = ("front", "space-time")
 """The charts that show the instant of the slider."""
@@ -38,11 +38,19 @@ def register(app: Dash, client: ApiClient) -> None:
                     "shown": Input("lab-shown", "data"),
                     "checkpoint": Input("lab-checkpoint", "data"),
                     "look": Input("look", "data"),
+                    "axes": Input(AXES, "value"),
                     **moving,
                 },
                 state={"before": State(f"{name}-digest", "data")},
                 prevent_initial_call=True,
             )
+    connect(
+        app,
+        say_axes,
+        output={"words": Output(f"{AXES}-words", "children")},
+        inputs={"axes": Input(AXES, "value")},
+        prevent_initial_call=True,
+    )
     app.clientside_callback(ClientsideFunction("lab", "watch"), Input("lab-results", "className"))
     drawn = [Input(f"lab-{kind}-{side}-digest", "data") for kind in _MOVING for side in SIDES]
     time_slider.register(app, "lab", drawn)
@@ -57,6 +65,7 @@ async def redraw(
     shown: dict[str, Any] | None,
     checkpoint: int | None,
     look: object,
+    axes: str,
     before: str | None,
     at_ms: float | None = None,
 ) -> Changes:
@@ -72,9 +81,14 @@ async def redraw(
     if index >= len(found.runs):
         raise PreventUpdate
     number = checkpoint if checkpoint in shown["ids"] else default_id(found.runs)
-    now = digest(shown["id"], None if kind == "timeline" else number, view, at_ms if kind in _MOVING else None)
+    now = digest(shown["id"], None if kind == "timeline" else number, view, at_ms if kind in _MOVING else None, axes)
     if now == before:
         raise PreventUpdate
     sides = await shown_of(client, found, number)
-    chart = chart_of(kind, sides[index], view, at_ms=at_ms, beside=sides)
+    chart = chart_of(kind, sides[index], view, at_ms=at_ms, beside=sides if axes == Axes.SAME else ())
     return {"message": None, "chart": cards.chart_values(f"lab-{kind}-{'ab'[index]}", chart), "digest": now}
+
+
+def say_axes(*, axes: str) -> Changes:
+    """Say which axes the charts have."""
+    return {"words": AXES_WORDS[Axes(axes)]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import Final
 
@@ -28,6 +29,20 @@ from dashboard.live import Look
 
 SIDES: Final = ("a", "b")
 KINDS: Final = ("timeline", "gantt", "front", "space-time")
+AXES: Final = "lab-axes"
+
+
+class Axes(StrEnum):
+    """Whether the charts of the two runs have the same axes. Otherwise, each has the axes of its own values."""
+
+    SAME = "same"
+    OWN = "own"
+
+
+AXES_WORDS: Final[Mapping[Axes, str]] = {
+    Axes.SAME: "Each chart of A has the axes of that of B, so lengths can be compared.",
+    Axes.OWN: "Each chart has axes of its own, so compare the numbers, not the lengths.",
+}
 _OPENED_MAX: Final = 24
 """A job with more subtasks has only the vertex of the verdict opened in the phase chart."""
 _ABSENT: Final = "This run has no checkpoint of this number."

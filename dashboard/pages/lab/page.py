@@ -15,7 +15,7 @@ from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import timeline
 from dashboard.pages.lab import charts, controls, refresh
-from dashboard.pages.lab.details import KINDS, SIDES
+from dashboard.pages.lab.details import AXES, AXES_WORDS, KINDS, SIDES, Axes
 
 _POLL_MS = 500
 _TITLES = {
@@ -131,7 +131,14 @@ def _picker() -> Component:
                 status.icon("right"), id="lab-forth", className="button", title="next checkpoint",
                 **attrs({"aria-label": "next checkpoint"}),
             ),
-            html.Span("its number, and how it ended in A / in B; their axes are the same", className="hint"),
+            html.Span("its number, and how it ended in A / in B", className="hint"),
+            html.Div(
+                [
+                    cards.choice("Axes", AXES, {Axes.SAME: "same axes", Axes.OWN: "own axes"}, Axes.SAME, width_px=112),
+                    html.Span(AXES_WORDS[Axes.SAME], id=f"{AXES}-words", className="hint", role="status"),
+                ],
+                className="lab-axes",
+            ),
         ],
         className="card lab-picker",
         **attrs({"aria-label": "Choice of a checkpoint"}),

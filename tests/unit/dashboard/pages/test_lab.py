@@ -233,9 +233,25 @@ async def test_each_chart_is_drawn_only_in_view_and_only_once_for_the_same_data(
 
 
 @pytest.mark.parametrize("kind", ["timeline", "gantt", "space-time"])
-async def test_two_charts_beside_each_other_have_the_same_axes(ui, kind):
+async def test_two_charts_beside_each_other_have_the_same_axes_unless_the_viewer_wants_their_own(ui, kind):
+    a, b = await layouts_of(ui, kind, "same")
+
+    for axis in ("xaxis", "yaxis"):
+        assert a[axis]["range"] == b[axis]["range"]
+        assert a[axis].get("tickvals") == b[axis].get("tickvals")
+    # The durations of the two protocols differ, so a chart of its own has other axes.
+    axis = "xaxis" if kind != "timeline" else "yaxis"
+    assert a[axis]["range"][1] > 100
+    own = await layouts_of(ui, kind, "own")
+    assert own[0][axis]["range"] != own[1][axis]["range"]
+    longest = max(own, key=lambda layout: layout[axis]["range"][1])
+    assert longest[axis]["range"] == a[axis]["range"]
+
+
+async def layouts_of(ui, kind, axes):
     ui.fake.simulations.add_completed(request())
     values = LOOK | shown_of(await refreshed(ui)) | {"lab-checkpoint.data": None, "lab-at.value": 5}
+    values["lab-axes.value"] = axes
     layouts = []
     for side in ("a", "b"):
         chart = f"lab-{kind}-{side}"
@@ -243,12 +259,14 @@ async def test_two_charts_beside_each_other_have_the_same_axes(ui, kind):
         drawn = await ui.call(f"{chart}-graph.figure", values | {by: True}, by=by)
         layouts.append(drawn[f"{chart}-graph"]["figure"]["layout"])
 
-    a, b = layouts
-    for axis in ("xaxis", "yaxis"):
-        assert a[axis]["range"] == b[axis]["range"]
-        assert a[axis].get("tickvals") == b[axis].get("tickvals")
-    # The durations of the two protocols differ, so a chart of its own would have other axes.
-    assert a["xaxis" if kind != "timeline" else "yaxis"]["range"][1] > 100
+    return layouts
+
+
+@pytest.mark.parametrize(("axes", "words"), [("same", "lengths can be compared"), ("own", "not the lengths")])
+async def test_the_page_says_whether_lengths_can_be_compared(ui, axes, words):
+    answer = await ui.call("lab-axes-words.children", {"lab-axes.value": axes}, by="lab-axes.value")
+
+    assert words in answer["lab-axes-words"]["children"]
 
 
 async def test_the_timeline_has_virtual_times_and_no_date(ui):

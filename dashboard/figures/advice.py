@@ -14,15 +14,13 @@ from backend.contracts.advice import CandidateOut, CardOut, IntervalOut, Measure
 from backend.domain.advice import AdviceState, Metric
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, size_ticks, ticks_ms
+from dashboard.figures.scaling import spread
 from dashboard.palette import ACKED, ALIGNED, CONTRAST, Theme
 
 CANDIDATES_HEIGHT_PX = 340
 _ROW_PX = 46
 _FRAME_PX = 96
 _LOG_MIN_RATIO = 10.0
-# The points of a row are spread over this part of it. Multiples of the golden ratio never lie close together.
-_SPREAD = 0.5
-_GOLDEN = 0.618034
 _COLUMNS = (
     "candidate", "duration (ms)", "duration from (ms)", "duration to (ms)", "persisted (bytes)",
     "persisted from (bytes)", "persisted to (bytes)", "expire (ratio)", "front", "role",
@@ -284,7 +282,7 @@ def _strip(values: Sequence[float | None], row: int, word: str, color: str, unit
     points: Trace = {
         "mode": "markers",
         "x": known,
-        "y": [row + _SPREAD * ((i * _GOLDEN) % 1 - 0.5) for i in range(len(known))],
+        "y": spread(row, len(known)),
         "marker": {"color": color, "size": 7, "opacity": 0.75},
         "text": [f"{word}: {text.evidence_value(v, unit)}" for v in known],
         "hovertemplate": "%{text}<extra></extra>",

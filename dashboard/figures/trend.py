@@ -14,7 +14,7 @@ from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
 from backend.domain.rollup import is_lower_bound
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, ticks_ms, whole_step
-from dashboard.figures.scaling import usual_largest
+from dashboard.figures.scaling import ABOVE_RATIO, usual_largest
 from dashboard.palette import ALIGNED, CONTRAST, FAILED, IN_TRANSIT, Theme
 
 HEIGHT_PX = 300
@@ -22,7 +22,6 @@ _TEXT_HEIGHT_PX = 72
 _DURATION = "end_to_end_duration_ms"
 _HOUR = timedelta(hours=1)
 _HOURS_MIN = 2
-_ABOVE_RATIO = 1.15
 _LINES = (("p50", ALIGNED, "solid"), ("p95", IN_TRANSIT, "dash"), ("p99", CONTRAST, "dot"))
 _COLUMNS = (
     "hour (UTC)",
@@ -52,7 +51,7 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
         return replace(chart, table=_table(ordered), summary=_summary(ordered))
     slowest = [v for h in ordered if (v := _quantile(h, "p99")) is not None]
     longest_ms = usual_largest(slowest) or 1.0
-    above = sum(v > longest_ms * _ABOVE_RATIO for v in slowest)
+    above = sum(v > longest_ms * ABOVE_RATIO for v in slowest)
     values_ms, labels = ticks_ms(longest_ms * 1.1)
     failed = max(h.failed_count for h in ordered)
     figure = {
@@ -69,7 +68,7 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
                 "end-to-end duration" + (f" ({above} h above)" if above else ""),
                 tickvals=values_ms,
                 ticktext=labels,
-                range=[0, longest_ms * _ABOVE_RATIO],
+                range=[0, longest_ms * ABOVE_RATIO],
             ),
             yaxis2=axis(
                 theme,

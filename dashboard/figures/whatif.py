@@ -10,6 +10,7 @@ from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import Measure, PredictionOut, WhatIfOut
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, size_ticks, ticks_ms
+from dashboard.figures.scaling import spread
 from dashboard.palette import ACKED, ALIGNED, CONTRAST, Theme
 
 DURATIONS_HEIGHT_PX = 260
@@ -17,10 +18,8 @@ PARETO_HEIGHT_PX = 340
 _LOG_MIN_RATIO = 10.0
 # An axis over more powers of ten has one tick for each.
 _POWERS_MAX = 3
-_SPREAD = 0.5
 # Labels of points that are nearer than this, as a share of the axis, would lie on each other.
 _LABEL_WIDTH_RATIO, _LABEL_HEIGHT_RATIO = 0.12, 0.07
-_GOLDEN = 0.618034
 _ROWS = ("measured", "predicted, as it is", "predicted, changed")
 _COLUMNS = ("row", "duration (ms)")
 _PARETO_COLUMNS = ("what-if", "duration (ms)", "persisted (bytes)", "expire (ratio)", "front")
@@ -69,7 +68,7 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
                 "mode": "markers",
                 "name": name,
                 "x": list(points),
-                "y": [row + _SPREAD * ((i * _GOLDEN) % 1 - 0.5) for i in range(len(points))],
+                "y": spread(row, len(points)),
                 "marker": {"color": color, "size": 7, "opacity": 0.75},
                 "text": [f"{name}: {text.duration(v)}" for v in points],
                 "hovertemplate": "%{text}<extra></extra>",

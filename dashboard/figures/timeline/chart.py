@@ -26,7 +26,7 @@ from backend.contracts.changes import ChangePointOut
 from backend.contracts.history import HistoryOut, UsualRangeOut
 from dashboard import text
 from dashboard.figures.base import LEGEND, Chart, Trace, axis, empty, layout, modebar, note, ticks_ms, whole_step
-from dashboard.figures.scaling import usual_largest
+from dashboard.figures.scaling import ABOVE_RATIO, usual_largest
 from dashboard.figures.timeline.failures import failure_bands, failures_in_a_row
 from dashboard.figures.timeline.lines import annotation_rules, event_rules, limit_lines, median_steps, usual_band
 from dashboard.figures.timeline.marks import checkpoint_marks, mode_of, shape_of, shown_duration_ms
@@ -36,8 +36,6 @@ from dashboard.figures.timeline.words import summary, table
 from dashboard.palette import Theme
 
 HEIGHT_PX = 380
-# The top of the axis is this much above the longest duration.
-_ABOVE_RATIO = 1.15
 # The margin over the chart has room for a label below Plotly's buttons, which appear if the pointer is over the chart.
 _UNDER_BUTTONS_PX = 42
 # A legend at this share of the chart's height leaves room for a label below it.
@@ -84,7 +82,7 @@ def timeline(
     shapes, labels = _lines(around, since, until, timeout_ms, interval_ms, theme, where, is_log=is_log)
     rows = failures_in_a_row(checkpoints)
     bands = failure_bands(rows, theme, where, now)
-    most_ms = None if is_log else longest_ms * _ABOVE_RATIO
+    most_ms = None if is_log else longest_ms * ABOVE_RATIO
     more = {
         "shapes": [*bands[0], *shapes, *brackets[0]],
         "annotations": [*labels, *brackets[1], *bands[1], *_above(checkpoints, most_ms, theme, now)],
@@ -259,5 +257,5 @@ def _duration_axis(theme: Theme, longest_ms: float, *, is_log: bool) -> dict[str
         "end-to-end duration",
         tickvals=values_ms,
         ticktext=labels,
-        range=[0, max(1.0, longest_ms * _ABOVE_RATIO)],
+        range=[0, max(1.0, longest_ms * ABOVE_RATIO)],
     )

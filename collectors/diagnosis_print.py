@@ -62,7 +62,7 @@ _KIND = {
     VerdictKind.FAILING_SUBTASK: "failing subtask",
     VerdictKind.CALLBACK: "long callback",
     VerdictKind.COMMIT: "waiting for an outside commit",
-    VerdictKind.COORDINATOR: "late coordinator",
+    VerdictKind.COORDINATOR: "coordinator",
     VerdictKind.REPLAY: "replaying in-flight data",
     VerdictKind.SLOW_HOST: "slow host",
     VerdictKind.RESTARTS: "restart loop",

@@ -27,7 +27,7 @@ KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.FAILING_SUBTASK: "failing subtask",
     VerdictKind.CALLBACK: "long callback",
     VerdictKind.COMMIT: "outside commit",
-    VerdictKind.COORDINATOR: "late coordinator",
+    VerdictKind.COORDINATOR: "coordinator",
     VerdictKind.REPLAY: "replaying data",
     VerdictKind.SLOW_HOST: "slow host",
     VerdictKind.RESTARTS: "restart loop",

@@ -155,7 +155,10 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
             )
             return _silence("R-UC-6", text, verdict_row(known), about=verdict)
         case VerdictKind.COORDINATOR:
-            text = "the coordinator is late, not the barriers: no mode changes that. Look at the JobManager's load"
+            text = (
+                "the coordinator is the cause, not the barriers: no mode changes that. Look at the JobManager's log and"
+                " load"
+            )
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.REPLAY:
             text = (

@@ -68,7 +68,7 @@ def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
         which = f"{len(expired)} of the last {say.checkpoints(len(known.recorded))}"
         return _no_timeout(f"{which} expired: find the cause before you change the timeout")
     if known.diagnosis.verdict.kind is VerdictKind.COORDINATOR:
-        return _no_timeout("the coordinator (JobManager) is late, and a longer timeout would not remove the cause")
+        return _no_timeout("the coordinator (JobManager) is the cause, which a longer timeout would not remove")
     if timeout_ms < TIMEOUT_FACTOR * longest:
         return _higher(known, timeout_ms, nice_ms(least), longest)
     times = timeout_ms / longest if longest > 0 else None

@@ -14,7 +14,9 @@ from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Pr
 from backend.advisor.lifecycle import open_ratio
 from backend.advisor.losses import Losses, loss_method, loss_rows, lost_words, mean_time_between_failures_ms
 from backend.advisor.proposing import Proposal, expect, proposal, share_interval
+from backend.advisor.rules import version_faults
 from backend.advisor.rules.aligned_timeout import nice_ms
+from backend.advisor.rules.lints import version_of
 from backend.advisor.sentences import cause_words
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (
@@ -134,6 +136,9 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
     if wanted <= pace.pause_ms:
         text = f"the pause of {say.duration(pace.pause_ms)} is already as long as a checkpoint"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", text)
+    if version_faults.has_fault(known, version_faults.PAUSE_NOT_KEPT, version_of(known.version)):
+        text = f"{known.engine_words} may not keep a minimum pause ({version_faults.PAUSE_NOT_KEPT})"
+        return NoAdvice(Topic.MIN_PAUSE, version_faults.PAUSE_NOT_KEPT, text)
     period = max(pace.interval_ms, pace.median_ms + wanted)
     after = Interval(
         pace.median_ms / period,

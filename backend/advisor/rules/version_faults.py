@@ -259,6 +259,13 @@ def of_version(known: Situation, version: Version) -> Iterator[Lint]:
         yield _with_pauses(lint, known) if fault.code == PAUSE_NOT_KEPT else lint
 
 
+def has_fault(known: Situation, code: str, version: Version | None) -> bool:
+    """Return whether this version has a fault of the table, whatever the settings of the job are."""
+    if version is None or not known.engine.is_flink_release:
+        return False
+    return any(fault.code == code and fault.mended_in(version) is not None for fault in FAULTS)
+
+
 def unsafe(known: Situation, version: Version | None) -> tuple[str, str] | None:
     """Return the code of the fault because of which unaligned checkpoints are not safe for the job, and a sentence.
 

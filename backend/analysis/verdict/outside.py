@@ -21,11 +21,27 @@ from backend.analysis.words.thresholds import (
     PHASE_MIN_RATIO,
     SIBLINGS_BUSY_RATIO,
 )
-from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.checkpoint import CheckpointHeader, CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
 
 _RECOVERING = "INITIALIZING"
+_AT_END = frozenset({FailureReason.FINALIZE_FAILURE})
+_TRIGGERING = "while triggering"
+# What the coordinator fails to do, when the checkpoints failed, and what its log decides.
+_CANNOT_COMPLETE = (
+    "cannot complete them: all subtasks have acknowledged, so no subtask is the cause",
+    "after all acknowledgements",
+    "it cannot write the metadata of the checkpoint, or cannot record the checkpoint where it looks for it after a"
+    " failure (ZooKeeper, Kubernetes)",
+)
+_CANNOT_BEGIN = (
+    "cannot begin them: it fails while it triggers them, before any subtask has answered",
+    "before any acknowledgement",
+    "it cannot write the state of a source enumerator or of another operator's coordinator, cannot make the directory"
+    " of the checkpoint, or cannot count its id up (ZooKeeper, Kubernetes)",
+)
 _SOURCES_MIN = 2
 # Two sources that are held back may begin together by chance.
 _HELD_SOURCES_MIN = 3
@@ -98,6 +114,44 @@ def replaying(case: Case) -> Verdict | None:
         ],
         confidence=Confidence.MEDIUM,
     )
+
+
+def failing_coordinator(case: Case) -> Verdict | None:
+    """Return the verdict if the coordinator itself fails to begin or to complete checkpoints.
+
+    Flink's reason says which. A failure to finalize comes after the last acknowledgement, a failure to trigger before
+    the first one: there the coordinator makes the checkpoint's directory, takes an id and asks the coordinators
+    of operators, such as source enumerators, for their state.
+    """
+    failed = [w.checkpoint.header for w in case.walked if w.is_failed]
+    ends = [h for h in failed if h.failure_reason in _AT_END and not h.is_partly_acknowledged]
+    begins = [h for h in failed if _fails_at_begin(h)]
+    found = max(ends, begins, key=len)
+    if not found or 2 * len(found) < len(failed):
+        return None
+    said = next((f' ("{h.failure_message}")' for h in reversed(found) if h.failure_message), "")
+    what = _CANNOT_COMPLETE if found is ends else _CANNOT_BEGIN
+    return draft(
+        case,
+        VerdictKind.COORDINATOR,
+        f"the coordinator (JobManager) {what[0]}",
+        evidence=[
+            rows.number(f"checkpoints that failed {what[1]}", "failureReason", len(found), "count"),
+            rows.note(f"failure reason: {found[-1].failure_reason or ''}{said}"),
+            *rows.restarts(case),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=by_count(len(found)),
+        would_decide=(f"the exception in the JobManager's log: {what[2]}",),
+    )
+
+
+def _fails_at_begin(header: CheckpointHeader) -> bool:
+    is_trigger = header.failure_reason is FailureReason.TRIGGER_FAILURE
+    # Other I/O failures have this reason too.
+    is_io = header.failure_reason is FailureReason.IO_FAILURE and _TRIGGERING in (header.failure_message or "").lower()
+    return (is_trigger or is_io) and not header.acknowledged_count
 
 
 def late_coordinator(case: Case) -> Verdict | None:

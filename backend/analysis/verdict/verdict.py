@@ -3,7 +3,8 @@
 A job without checkpoints comes first: checkpointing is off, or all checkpoints are refused (``refused``).
 Otherwise, the verdict comes from the first of these rules that applies:
 
-1. a subtask did not acknowledge any of the declined checkpoints;
+1. a subtask did not acknowledge any of the declined checkpoints, or the coordinator itself fails to begin or to
+   complete them;
 2. a snapshot itself takes long: its sync part, or the store behind its async part;
 3. a source emits its barrier late;
 4. a full subtask is downstream of a back-pressured one: capacity, skew or straggler, even if unaligned checkpoints
@@ -156,6 +157,9 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
     refusing = verdict_snapshot.refusing_store(case)
     if refusing is not None:
         return refusing
+    failing = verdict_outside.failing_coordinator(case)
+    if failing is not None:
+        return failing
     outside = verdict_outside.restart_loop(case) or (None if case.is_of_one else verdict_outside.replaying(case))
     if outside is not None:
         return outside

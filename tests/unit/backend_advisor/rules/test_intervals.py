@@ -76,6 +76,16 @@ def test_r_int_5_proposes_a_pause_instead_if_durations_vary():
     assert expected(found, Metric.OPEN_RATIO).predicted.value < expected(found, Metric.OPEN_RATIO).before
 
 
+@pytest.mark.parametrize(("version", "is_kept"), [("1.11.1", False), ("1.11.2", True)])
+def test_r_int_5_proposes_no_pause_in_a_version_that_may_not_keep_it(version, is_kept):
+    run = taking(2_000, 2_000, 2_000, 9_000, 2_000, 2_000, 9_000, 2_000)
+    found = pause_of(advised(run, IDLE, version=version))
+
+    assert isinstance(found, Recommendation) is is_kept
+    if isinstance(found, NoAdvice):
+        assert found.reason == "Flink 1.11.1 may not keep a minimum pause (FLINK-18856)"
+
+
 def test_r_int_5_respects_that_a_pause_excludes_checkpoints_at_the_same_time():
     run = taking(2_000, 2_000, 2_000, 9_000, 2_000, 2_000, 9_000, 2_000)
     found = pause_of(advised(run, IDLE, config=replace(EXACTLY_ONCE, max_concurrent=2)))

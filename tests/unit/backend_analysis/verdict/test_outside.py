@@ -7,11 +7,23 @@ from datetime import timedelta
 
 import pytest
 
-from backend.analysis.verdict.verdict import diagnose
+from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.failure import FailureReason
 from backend.domain.topology import Placement
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
-from tests.support.handwritten_jobs import CHAIN, LAST, MIDDLE, SOURCE, START, completed, detail, job, quick, reading
+from tests.support.handwritten_jobs import (
+    CHAIN,
+    LAST,
+    MIDDLE,
+    SOURCE,
+    START,
+    completed,
+    detail,
+    failed,
+    job,
+    quick,
+    reading,
+)
 from tests.support.handwritten_runs import CALM, HEALTHY_RUN, declined, two_readings
 
 
@@ -63,6 +75,63 @@ def test_a_wait_that_the_interval_leaves_time_for_is_no_standstill():
     run = [*(quick(n) for n in range(1, 9)), acknowledged_late(9, {v: [2_000] * 4 for v in CHAIN})]
 
     assert diagnose(job(run, CALM)).health is Health.HEALTHY
+
+
+def refused(reason, *, is_acknowledged, count=4, message=None):
+    first = [5] * 4 if is_acknowledged else [None] * 4
+    rows = [
+        failed(n, *(detail(v, first=first) for v in CHAIN), reason=reason, after_ms=80, message=message)
+        for n in range(5, 5 + count)
+    ]
+    return [*(quick(n) for n in range(1, 5)), *rows]
+
+
+IO = "An Exception occurred while triggering the checkpoint. IO-problem detected."
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "says"),
+    [
+        (FailureReason.FINALIZE_FAILURE, "Failure to finalize checkpoint.", "cannot complete them: all subtasks have"),
+        (FailureReason.TRIGGER_FAILURE, "Trigger checkpoint failure.", "cannot begin them: it fails while it triggers"),
+        (FailureReason.IO_FAILURE, IO, "cannot begin them"),
+    ],
+)
+def test_a_coordinator_that_cannot_do_its_own_part_is_the_cause_and_no_subtask_is(reason, message, says):
+    is_last = reason is FailureReason.FINALIZE_FAILURE
+    found = diagnose(job(refused(reason, is_acknowledged=is_last, message=message), CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.FAILING, VerdictKind.COORDINATOR)
+    assert says in found.verdict.sentence
+    assert (found.verdict.vertex, found.verdict.subtasks) == (None, ())
+    assert found.verdict.would_decide[0].startswith("the exception in the JobManager's log")
+    assert any(message in row.statement for row in found.verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_acknowledged"),
+    [
+        # A reason that does not fit the acknowledgements says nothing sure.
+        (FailureReason.FINALIZE_FAILURE, False),
+        (FailureReason.TRIGGER_FAILURE, True),
+        (FailureReason.IO_FAILURE, True),
+        # What subtasks fail in is not the coordinator's.
+        (FailureReason.ASYNC_FAILURE, False),
+        (FailureReason.DECLINED, False),
+        (FailureReason.EXPIRED, False),
+    ],
+)
+def test_other_failures_are_not_the_coordinators(reason, is_acknowledged):
+    found = diagnose(job(refused(reason, is_acknowledged=is_acknowledged), CALM))
+
+    assert found.verdict.kind is not VerdictKind.COORDINATOR
+
+
+def test_one_such_checkpoint_is_told_from_its_own_reason():
+    run = refused(FailureReason.FINALIZE_FAILURE, is_acknowledged=True, count=1)
+    found = checkpoint_verdict(run[-1], job(run, CALM))
+
+    assert (found.kind, found.confidence) == (VerdictKind.COORDINATOR, Confidence.LOW)
 
 
 def triggered_late(number, delays_ms):

@@ -244,11 +244,11 @@ def _multiplying(known: Situation) -> Iterator[Lint]:
         "state-multiplies",
         LintLevel.DANGER,
         f"The state of {known.name(found.vertex_id)} is {factor} as large after each restart",
-        f"It had {sizes} of state before, between and after the last {len(found.factors)} restarts, and kept its size"
-        f" in between.{like} In the end, an acknowledgement no longer fits into a message, or a restore runs out of"
+        f"It had {sizes} of state before, between and after the last {len(found.factors)} restarts. In between, it"
+        f" kept its size.{like} In the end, an acknowledgement no longer fits into a message, or a restore runs out of"
         " memory.",
-        "Look at the operators of this vertex that restore list state: a subtask must keep only its own part of what it"
-        " gets from getUnionListState, or use getListState. A savepoint keeps the size that the state has by now.",
+        "Look at the operators of this vertex that restore list state. A subtask must keep only its own part of what it"
+        " gets from getUnionListState, or must use getListState. A savepoint keeps the size that the state has by now.",
         f"{_DOCS}dev/datastream/fault-tolerance/state/#using-operator-state",
     )
 

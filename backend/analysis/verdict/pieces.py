@@ -10,6 +10,7 @@ piece takes seconds, the task is busy all the time and reads hardly a record. It
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -124,13 +125,20 @@ def _is_long(case: Case, piece: Piece, least: float) -> bool:
     if not piece.is_without_record:
         # One record more may have been read between the readings, and none of the records took less than this.
         return piece.record_ms * (1 + len(piece.subtasks) / piece.records) >= least
-    # Counters may not have changed by chance, or because they are not updated. So the subtasks must have read hardly a
-    # record since they began.
-    begun, last = _begun_at(case), newest(case, piece.vertex_id)[-1]
-    counts = known(last.records_in_count[i] for i in piece.subtasks if i < len(last.records_in_count))
-    if begun is None or len(counts) < len(piece.subtasks):
+    # Counters may not have changed by chance, or because they are not updated.
+    return has_hardly_read(case, piece.vertex_id, piece.subtasks, least)
+
+
+def has_hardly_read(case: Case, vertex_id: VertexId, subtasks: Sequence[int], least_ms: float) -> bool:
+    """Return whether each of the subtasks has read so few records since it began that one may take ``least_ms``."""
+    begun, readings = _begun_at(case), newest(case, vertex_id)
+    if begun is None or not readings:
         return False
-    return 1000 * (last.observed_at - begun).total_seconds() / max(*counts, 1.0) >= least
+    last = readings[-1]
+    counts = known(last.records_in_count[i] for i in subtasks if i < len(last.records_in_count))
+    if len(counts) < len(subtasks):
+        return False
+    return 1000 * (last.observed_at - begun).total_seconds() >= least_ms * max([*counts, 1.0])
 
 
 def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy: float) -> Piece | None:

@@ -11,6 +11,7 @@ counts as full, even if it would keep up once it got the time of the sync part a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from backend.analysis.measures import pressure
 from backend.analysis.measures.pressure import VertexLoad
 from backend.analysis.numbers.arrays import Floats, column_means, highest_of, stacked
 from backend.analysis.verdict.case import Case
-from backend.analysis.words.thresholds import RELIEVED_BUSY_MIN_RATIO, RELIEVED_SPENT_MIN_RATIO
+from backend.analysis.words.thresholds import PHASE_MIN_MS, RELIEVED_BUSY_MIN_RATIO, RELIEVED_SPENT_MIN_RATIO
 from backend.domain.ids import VertexId
 
 # With less time than this left, what a vertex does in it is within the error of the readings.
@@ -58,6 +59,16 @@ def without_sync(case: Case, vertex_id: VertexId) -> Case | None:
     if (highest_of(spent[list(suspect.full)]) or 0.0) < RELIEVED_SPENT_MIN_RATIO:
         return None
     return replace(case, loads=loads, suspect=replace(suspect, without=f"the sync part of {case.name(vertex_id)}"))
+
+
+def is_endless(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> bool:
+    """Return whether no checkpoint shows a long sync part of these subtasks, because it does not end.
+
+    All readings are then from the time of the sync part, so what the vertices do without it is not known.
+    """
+    parts = case.subtasks_of(vertex_id)
+    shown = (highest_of(p.sync_duration_ms[[i for i in subtasks if i < len(p)]]) for p in parts)
+    return all((ms or 0.0) < PHASE_MIN_MS for ms in shown)
 
 
 def _sync_shares(case: Case, vertex_id: VertexId) -> Floats | None:

@@ -1,15 +1,13 @@
-"""Rules about subtasks that stand still: a stuck sync part, a long callback, a sink that waits for a commit."""
+"""Rules about subtasks that stand still: a long callback, a sink that waits for a commit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import takewhile
 
 import numpy as np
 
 from backend.analysis.health.conditions import input_rates
-from backend.analysis.measures import pressure, snapshots
 from backend.analysis.measures.pressure import Suspect
 from backend.analysis.numbers.arrays import array_of, highest_of
 from backend.analysis.numbers.statistics import highest, known, median, quantile
@@ -19,14 +17,11 @@ from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
 from backend.analysis.verdict.stalls import Wait
 from backend.analysis.words import sentences as say
-from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO, BUSY_MIN_RATIO, HOP_MIN_MS
+from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO, HOP_MIN_MS
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
-_STILL_S = 2.0
-# A busy ratio that is averaged over a minute grows by this much in two seconds.
-_BUSIER_MIN = 0.03
 # Two readings are inside a span if nearly all of the time between them is.
 _INSIDE = 0.9
 # A sink that reads at most this share of its usual records from a completion to the next barrier waits for its commit.
@@ -43,81 +38,6 @@ _STEADY_TIMES = 1.25
 _SPARE_RATIO = 0.6
 # If it stands still in every checkpoint, it is busy with that. A queue that is there at every trigger needs more.
 _SPARE_ALWAYS_RATIO = 0.75
-
-
-def stuck_sync(case: Case) -> Verdict | None:
-    """Return the verdict if a subtask does not end its sync part.
-
-    It forwards the barrier before the sync part, so all other subtasks acknowledge, also those downstream of it. Its
-    snapshot does not reach the store then, which looks like a slow store. But a subtask whose snapshot is only being
-    written goes on reading records, and this one stands still. It is busy meanwhile: one that waits for records, such
-    as between two bursts of the input, stands still too.
-    """
-    if not case.waiting:
-        return None
-    first = [snapshots.unanswered(case.evidence.topology, [one], has_readings=True) for one in case.waiting]
-    found = next((one for one in first if one is not None), None)
-    if found is None or not _is_forwarded(case, found.vertex_id, found.subtasks):
-        return None
-    still = set(stalls.still_subtasks(case, found.vertex_id, seconds_min=_STILL_S))
-    stuck = tuple(i for i in found.subtasks if i in still and _is_at_work(case, found.vertex_id, i))
-    if not stuck:
-        return None
-    vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
-    where = say.where(vertex, stuck, total)
-    it, has = ("it", "has") if len(stuck) == 1 else ("they", "have")
-    return draft(
-        case,
-        VerdictKind.SYNC,
-        f"{where} {are(stuck)} stuck in the sync part: {it} forwarded the barrier and {has} read no records since",
-        vertex_id=found.vertex_id,
-        subtasks=stuck,
-        phase=Phase.SYNC,
-        explained_ms=case.typical_ms,
-        evidence=[
-            rows.number(f"{where}: records read between the readings, while it was busy", "numRecordsIn", 0, "count"),
-            rows.note(f"all other subtasks acknowledged a checkpoint, also those downstream of {vertex}"),
-            *rows.fare(case),
-            *rows.late(case, found.vertex_id),
-            *rows.calm(case),
-            *rows.settings(case),
-        ],
-        confidence=Confidence.MEDIUM,
-    )
-
-
-def _is_forwarded(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
-    """Return whether the barrier is known to have reached these subtasks, and to have gone on from them.
-
-    Downstream of a subtask that holds a barrier back, no subtask acknowledges. Nothing is downstream of a sink, so only
-    the first barriers of its subtasks show it.
-    """
-    below = pressure.descendants(case.evidence.topology, vertex_id)
-    if not below:
-        met = [p.first_barrier_ms[list(subtasks)] for w in case.walked if (p := w.phases.get(vertex_id)) and p.pending]
-        return any(highest_of(one) is not None for one in met)
-    pending = [any(phases[v].pending for v in below if v in phases) for phases, _ in case.waiting]
-    return sum(pending) * 2 <= len(pending)
-
-
-def _is_at_work(case: Case, vertex_id: VertexId, subtask: int) -> bool:
-    """Return whether a subtask was busy while its last readings show no record read, and sent no record meanwhile.
-
-    An engine averages the busy time over up to a minute. So it may still be low, but then it grows.
-    """
-    readings = [r for r in case.readings if r.vertex_id == vertex_id and subtask < len(r.records_in_count)]
-    last = readings[-1]
-    same = takewhile(lambda r: r.records_in_count[subtask] == last.records_in_count[subtask], reversed(readings))
-    *_, first = same
-    sent = [r.records_out_count[subtask] for r in (first, last) if subtask < len(r.records_out_count)]
-    if len(set(sent)) > 1:
-        # A source reads no records from another task, so only the records that it sends show that it goes on.
-        return False
-    busy = [r.busy_ratio[subtask] for r in (first, last) if subtask < len(r.busy_ratio)]
-    before, now = busy[0] if busy else None, busy[-1] if busy else None
-    if before is None or now is None:
-        return False
-    return now >= BUSY_MIN_RATIO or now >= before + _BUSIER_MIN
 
 
 @dataclass(frozen=True, slots=True)

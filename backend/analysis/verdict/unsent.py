@@ -136,7 +136,7 @@ def _is_silent(case: Case, vertex_id: VertexId) -> bool:
     seconds = (readings[-1].observed_at - readings[0].observed_at).total_seconds()
     first, last = readings[0], readings[-1]
     certain_s = seconds - freshness.doubt_s(case.evidence)
-    return certain_s >= _STILL_S and all(_sent(first, i) == _sent(last, i) for i in subtasks)
+    return certain_s > 0 and all(_sent(first, i) == _sent(last, i) for i in subtasks)
 
 
 def _sent(reading: VertexPressure, subtask: int) -> int | None:

@@ -31,7 +31,7 @@ from backend.analysis.numbers.statistics import median, ratio
 from backend.analysis.queries import verdict_micro_batch
 from backend.analysis.verdict import barrier as verdict_barrier
 from backend.analysis.verdict import case as cases
-from backend.analysis.verdict import completions, pieces, relief, rows, unsent
+from backend.analysis.verdict import completions, pieces, relief, rows, stuck, unsent
 from backend.analysis.verdict import outside as verdict_outside
 from backend.analysis.verdict import refused as verdict_refused
 from backend.analysis.verdict import snapshot as verdict_snapshot
@@ -43,7 +43,6 @@ from backend.analysis.words.thresholds import (
     BACKPRESSURED_MIN_RATIO,
     NAMED_MIN_MS,
     PERSISTED_MIN_BYTES,
-    PHASE_MIN_MS,
     PHASE_MIN_RATIO,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -56,7 +55,7 @@ _PARTS = (
     (verdict_snapshot.long_async,),
     (verdict_outside.late_coordinator, verdict_barrier.late_source, unsent.silent_source),
     (
-        verdict_stall.stuck_sync,
+        stuck.stuck_sync,
         unsent.before_forwarding,
         verdict_stall.standing_still,
         verdict_stall.committing,
@@ -67,7 +66,7 @@ _PARTS = (
     ),
 )
 # The rules that apply if nothing else explains the checkpoints.
-_LAST_RULES = (verdict_snapshot.unanswered, verdict_barrier.by_travel, lambda case: _hidden(case))
+_LAST_RULES = (stuck.unanswered, verdict_barrier.by_travel, lambda case: _hidden(case))
 _AT_SOURCES = (VerdictKind.COORDINATOR, VerdictKind.LATE_INPUT)
 _OWN_WAIT = (VerdictKind.SYNC, VerdictKind.CALLBACK, VerdictKind.COMMIT)
 _WAYS = (
@@ -204,20 +203,11 @@ def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
         return None
     if any(v.kind in _WAYS and v.vertex_id != sync.vertex_id for v in found):
         return None
-    if _never_ends(case, sync):
-        # Nobody knows what the vertices would do without it: the readings are all from the time of this sync part.
+    if relief.is_endless(case, sync.vertex_id, sync.subtasks):
         return None
     relieved = relief.without_sync(case, sync.vertex_id)
     verdict = None if relieved is None else verdict_barrier.by_pressure(relieved)
     return verdict if verdict is not None and (_takes_long(case, verdict) or _keeps_queue(case, verdict)) else None
-
-
-def _never_ends(case: Case, sync: Verdict) -> bool:
-    """Return whether no checkpoint shows how long the sync part of these subtasks takes, because it does not end."""
-    named = list(sync.subtasks)
-    parts = [] if sync.vertex_id is None else case.subtasks_of(sync.vertex_id)
-    shown = (highest_of(p.sync_duration_ms[[i for i in named if i < len(p)]]) for p in parts)
-    return all((ms or 0.0) < PHASE_MIN_MS for ms in shown)
 
 
 def _is_overtaken(case: Case, first: Verdict, other: Verdict, *, is_beside: bool) -> bool:

@@ -1,0 +1,148 @@
+"""The rule about a sync part that does not end: the subtask took the barrier, and reads no records since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from backend.analysis.measures import pressure, snapshots
+from backend.analysis.numbers.arrays import highest_of
+from backend.analysis.numbers.statistics import highest, known, median
+from backend.analysis.verdict import pieces, rows, stalls
+from backend.analysis.verdict import snapshot as verdict_snapshot
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.draft import are, draft
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import BUSY_MIN_RATIO, HOP_MIN_MS, PIECE_MIN_MS
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.ids import VertexId
+from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
+
+_STILL_S = 2.0
+# So many earlier checkpoints show how soon a sink takes a barrier.
+_EARLIER_MIN = 2
+# A busy ratio that is averaged over a minute grows by this much in two seconds.
+_BUSIER_MIN = 0.03
+
+
+def stuck_sync(case: Case) -> Verdict | None:
+    """Return the verdict if a subtask does not end its sync part.
+
+    It forwards the barrier before the sync part, so all other subtasks acknowledge, also those downstream of it. Its
+    snapshot does not reach the store then, which looks like a slow store. But a subtask whose snapshot is only being
+    written goes on reading records, and this one stands still. It is busy meanwhile: one that waits for records, such
+    as between two bursts of the input, stands still too.
+    """
+    if not case.waiting:
+        return None
+    first = [snapshots.unanswered(case.evidence.topology, [one], has_readings=True) for one in case.waiting]
+    found = next((one for one in first if one is not None), None)
+    stuck = () if found is None else still_at_work(case, found.vertex_id, found.subtasks)
+    if found is None or not stuck or not _is_forwarded(case, found.vertex_id, stuck):
+        return None
+    vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
+    where = say.where(vertex, stuck, total)
+    it, has = ("it", "has") if len(stuck) == 1 else ("they", "have")
+    is_sink = not case.evidence.topology.downstream(found.vertex_id)
+    shown = f"{it} took earlier barriers at once" if is_sink else f"{it} forwarded the barrier"
+    sign = f"all other subtasks acknowledged a checkpoint, also those downstream of {vertex}"
+    if is_sink:
+        sign = "all other subtasks acknowledged a checkpoint, and nothing is downstream of this vertex"
+    return draft(
+        case,
+        VerdictKind.SYNC,
+        f"{where} {are(stuck)} stuck in the sync part: {shown} and {has} read no records since",
+        vertex_id=found.vertex_id,
+        subtasks=stuck,
+        phase=Phase.SYNC,
+        explained_ms=case.typical_ms,
+        evidence=[
+            rows.number(f"{where}: records read between the readings, while it was busy", "numRecordsIn", 0, "count"),
+            rows.note(sign),
+            *rows.fare(case),
+            *rows.late(case, found.vertex_id),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def _is_forwarded(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
+    """Return whether the barrier is known to have reached these subtasks, and to have gone on from them.
+
+    Downstream of a subtask that holds a barrier back, no subtask acknowledges. Nothing is downstream of a sink. There,
+    the first barriers show it, or that the subtasks took earlier barriers at once: other work would have delayed them.
+    """
+    below = pressure.descendants(case.evidence.topology, vertex_id)
+    if not below:
+        met = [p.first_barrier_ms[list(subtasks)] for w in case.walked if (p := w.phases.get(vertex_id)) and p.pending]
+        return any(highest_of(one) is not None for one in met) or _took_barriers_at_once(case, vertex_id, subtasks)
+    pending = [any(phases[v].pending for v in below if v in phases) for phases, _ in case.waiting]
+    return sum(pending) * 2 <= len(pending)
+
+
+def _took_barriers_at_once(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
+    details = [
+        detail
+        for c in case.evidence.checkpoints
+        if c.header.status is CheckpointStatus.COMPLETED and (detail := c.detail(vertex_id)) is not None
+    ]
+    delays = [highest(d.start_delay_ms[i] for i in subtasks if i < d.subtask_count) for d in details]
+    usual = median(delays)
+    return usual is not None and len(known(delays)) >= _EARLIER_MIN and usual < HOP_MIN_MS
+
+
+def unanswered(case: Case) -> Verdict | None:
+    """Return the verdict on a snapshot that does not reach the store, unless its subtasks stand still at their work.
+
+    A subtask whose snapshot is only being written goes on reading records. One that is always busy and has read hardly
+    a record since it began may not even have taken the barrier.
+    """
+    found = verdict_snapshot.unanswered(case)
+    if found is None or found.vertex_id is None:
+        return found
+    load = pieces.load_of(case, found.vertex_id)
+    is_full = load is not None and set(found.subtasks) <= set(load.full_subtasks)
+    if is_full and pieces.has_hardly_read(case, found.vertex_id, found.subtasks, PIECE_MIN_MS):
+        return None
+    standing = still_at_work(case, found.vertex_id, found.subtasks)
+    return None if len(standing) == len(found.subtasks) or _is_held_above(case, found.vertex_id) else found
+
+
+def _is_held_above(case: Case, vertex_id: VertexId) -> bool:
+    """Return whether a subtask upstream of the vertex did not acknowledge either, and stands still at its work."""
+    topology = case.evidence.topology
+    for vertex in topology.vertices:
+        if vertex_id not in pressure.descendants(topology, vertex.id):
+            continue
+        pending = {i for phases, _ in case.waiting if vertex.id in phases for i in phases[vertex.id].pending}
+        if still_at_work(case, vertex.id, sorted(pending)):
+            return True
+    return False
+
+
+def still_at_work(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> tuple[int, ...]:
+    """Return those of the subtasks that are busy but have read no record in the newest readings."""
+    still = set(stalls.still_subtasks(case, vertex_id, seconds_min=_STILL_S))
+    return tuple(i for i in subtasks if i in still and _is_at_work(case, vertex_id, i))
+
+
+def _is_at_work(case: Case, vertex_id: VertexId, subtask: int) -> bool:
+    """Return whether a subtask was busy while its last readings show no record read, and sent no record meanwhile.
+
+    An engine averages the busy time over up to a minute. So it may still be low, but then it grows.
+    """
+    readings = [r for r in case.readings if r.vertex_id == vertex_id and subtask < len(r.records_in_count)]
+    last = readings[-1]
+    same = takewhile(lambda r: r.records_in_count[subtask] == last.records_in_count[subtask], reversed(readings))
+    *_, first = same
+    sent = [r.records_out_count[subtask] for r in (first, last) if subtask < len(r.records_out_count)]
+    if len(set(sent)) > 1:
+        # A source reads no records from another task, so only the records that it sends show that it goes on.
+        return False
+    busy = [r.busy_ratio[subtask] for r in (first, last) if subtask < len(r.busy_ratio)]
+    before, now = busy[0] if busy else None, busy[-1] if busy else None
+    if before is None or now is None:
+        return False
+    return now >= BUSY_MIN_RATIO or now >= before + _BUSIER_MIN

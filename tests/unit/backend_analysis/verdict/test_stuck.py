@@ -1,0 +1,83 @@
+"""Tests of a sync part that does not end, beside other work that lets no barrier through and a store that is slow."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from backend.analysis.verdict.verdict import diagnose
+from backend.domain.verdict import VerdictKind
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
+
+TIMES = (40, 50, 60)
+
+
+def took(number, sink_ms):
+    rows = (detail(v, first=[ms] * 2) for v, ms in ((SOURCE, 5), (MIDDLE, 9), (LAST, sink_ms)))
+    return completed(number, *rows, every_s=8)
+
+
+def expired(number, pending):
+    rows = (detail(v, first=[None if v in pending else 5] * 2) for v in (SOURCE, MIDDLE, LAST))
+    return failed(number, *rows, after_ms=10_000, every_s=8)
+
+
+def judged(run, full, records):
+    """Return the verdict on a job of which one vertex is full, and its subtasks have read these records."""
+    readings = [
+        reading(v, [1.0 if v is full else 0.1] * 2, records=[n if v is full else 90 * at] * 2, at_s=at)
+        for at, n in zip(TIMES, records, strict=True)
+        for v in (SOURCE, MIDDLE, LAST)
+    ]
+    started = START - timedelta(minutes=1)
+    return diagnose(job(run, readings, topology=chain(parallelism=2), started_at=started)).verdict
+
+
+EARLIER = [took(n, 20) for n in (1, 2, 3)]
+SINK = [expired(n, (LAST,)) for n in (4, 5, 6)]
+
+
+def test_a_sink_that_took_earlier_barriers_at_once_and_reads_nothing_since_is_stuck_in_its_sync_part():
+    found = judged([*EARLIER, *SINK], LAST, (700, 700, 700))
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.SYNC, "last", (0, 1))
+    assert "took earlier barriers at once" in found.sentence
+    said = "; ".join([found.sentence, *(e.statement for e in found.evidence)])
+    assert "forwarded the barrier" not in said
+    assert "downstream of last" not in said
+
+
+def test_a_vertex_whose_barrier_went_on_is_stuck_in_its_sync_part():
+    run = [expired(n, (MIDDLE,)) for n in (1, 2, 3)]
+    found = judged(run, MIDDLE, (700, 700, 700))
+
+    assert (found.kind, found.vertex) == (VerdictKind.SYNC, "middle")
+    assert "forwarded the barrier" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("run", "full"),
+    [
+        pytest.param([*(took(n, 4_000) for n in (1, 2, 3)), *SINK], LAST, id="earlier barriers waited at the sink"),
+        pytest.param(SINK, LAST, id="no earlier barrier is known"),
+        pytest.param([expired(n, (MIDDLE, LAST)) for n in (1, 2, 3)], MIDDLE, id="the barrier did not go on"),
+    ],
+)
+def test_a_barrier_that_may_not_have_arrived_shows_no_sync_part_and_no_store(run, full):
+    found = judged(run, full, (700, 700, 700))
+
+    assert found.kind in (VerdictKind.UNDECIDED, VerdictKind.CALLBACK, VerdictKind.COMMIT), found.sentence
+    assert found.kind is not VerdictKind.UNDECIDED or found.would_decide
+
+
+def test_a_full_sink_that_read_hardly_a_record_since_it_began_proves_nothing_about_the_store():
+    """Goal: with a single reading, work on long records is not called a slow store."""
+    readings = [reading(v, [1.0 if v is LAST else 0.0] * 2, records=[6] * 2) for v in (SOURCE, MIDDLE, LAST)]
+    evidence = job(SINK, readings, topology=chain(parallelism=2), started_at=START - timedelta(minutes=1))
+
+    assert diagnose(evidence).verdict.kind is not VerdictKind.STORE
+
+
+def test_a_sink_that_goes_on_reading_writes_to_a_slow_store():
+    assert judged(SINK, LAST, (700, 900, 1_100)).kind is VerdictKind.STORE

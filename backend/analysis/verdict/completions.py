@@ -29,7 +29,8 @@ def after_completions(case: Case) -> Verdict | None:
     and a later one completes quickly, because it begins when the work is nearly done. In a queue, a barrier that begins
     later does not wait for a shorter time.
     """
-    if not case.is_suffering or case.is_of_one:
+    known_ids = {c.header.checkpoint_id for c in case.evidence.checkpoints}
+    if not case.is_suffering or not known_ids.issuperset(w.checkpoint.header.checkpoint_id for w in case.walked):
         return None
     for vertex in reversed(case.evidence.topology.vertices):
         load = pieces.load_of(case, vertex.id)

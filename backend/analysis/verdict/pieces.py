@@ -16,7 +16,7 @@ from datetime import datetime
 
 from backend.analysis.measures import freshness, pressure, travel
 from backend.analysis.measures.pressure import VertexLoad
-from backend.analysis.numbers.arrays import Floats, array_of, highest_of, mean_of
+from backend.analysis.numbers.arrays import Floats, array_of, highest_of, indices_of, mean_of
 from backend.analysis.numbers.statistics import known
 from backend.analysis.verdict import barrier as verdict_barrier
 from backend.analysis.verdict import rows, stalls
@@ -24,6 +24,7 @@ from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
+    BACKPRESSURED_OK_RATIO,
     HOP_MIN_MS,
     PIECE_MIN_MS,
     PRESSURE_WINDOW_S,
@@ -57,7 +58,7 @@ class Piece:
     wait_ms: float
     records: int
     over_s: float
-    busy: float
+    busy: float | None
     rate_per_s: float | None = None
 
     @property
@@ -105,15 +106,16 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
     hop = hops.get(vertex_id)
     least = max(PIECE_MIN_MS, min(SLOW_TRAVEL_MS, case.least_ms(case.typical_ms or 0.0)))
     is_suspect = case.suspect is not None and case.suspect.vertex_id == vertex_id
-    full = load.full_subtasks
+    # A task whose busy time is not reported may be busy, unless it reports back-pressure.
+    full = load.full_subtasks if load.has_busy else indices_of(load.backpressured <= BACKPRESSURED_OK_RATIO)
     waiting = tuple(i for i in full if hop is not None and i < hop.size and hop[i] >= max(HOP_MIN_MS, least))
     subtasks = full if is_suspect else waiting
     if not subtasks:
         return None
     wait_ms = 0.0 if hop is None else highest_of(hop[[i for i in subtasks if i < hop.size]]) or 0.0
-    busy = mean_of(load.busy[list(subtasks)]) or 0.0
+    busy = mean_of(load.busy[list(subtasks)]) if load.has_busy else None
     piece = _of_counts(case, vertex_id, subtasks, busy)
-    if piece is None:
+    if piece is None or (busy is None and piece.is_without_record):
         return None
     return replace(piece, wait_ms=wait_ms) if _is_long(case, piece, least) else None
 
@@ -141,7 +143,7 @@ def has_hardly_read(case: Case, vertex_id: VertexId, subtasks: Sequence[int], le
     return 1000 * (last.observed_at - begun).total_seconds() >= least_ms * max([*counts, 1.0])
 
 
-def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy: float) -> Piece | None:
+def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy: float | None) -> Piece | None:
     """Return how long a record takes, or None if the counts do not show that it takes long.
 
     The engine's own rate is a mean over a minute, so it is more exact than two counts that lie seconds apart.
@@ -155,13 +157,13 @@ def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy:
         return None
     rates = [r for i in subtasks if i < len(readings[-1].records_in_per_s) for r in [readings[-1].records_in_per_s[i]]]
     rate = mean_of(array_of(rates)) if len(known(rates)) == len(subtasks) else None
-    each = count / len(subtasks)
+    each, spent = count / len(subtasks), 1.0 if busy is None else busy
     is_at_least = not rate and each < _COUNTED_MIN
     if rate:
-        record_ms = 1000 * busy / rate
+        record_ms = 1000 * spent / rate
     elif count:
         # If a record took less than this, one more would have been read.
-        record_ms = 1000 * busy * seconds / (each + 1 if is_at_least else each)
+        record_ms = 1000 * spent * seconds / (each + 1 if is_at_least else each)
     else:
         record_ms = 1000 * (certain_s if rate is None else max(certain_s, _RATE_MEAN_S))
     return Piece(vertex_id, subtasks, record_ms, is_at_least, 0.0, round(count), seconds, busy, rate)
@@ -218,7 +220,7 @@ def _reason(case: Case, piece: Piece, *, is_commit: bool) -> str:
 
 def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
     where = say.where(case.name(piece.vertex_id), piece.subtasks, case.subtask_count(piece.vertex_id))
-    text = f"{where}: time for one record, from its busy time and the records that it read"
+    text = f"{where}: time for one record, from its busy time (if reported) and the records that it read"
     if piece.is_at_least:
         text = f"{where}: time without a record, although it was busy"
     row = rows.reconstructed(text, "busyRatio / numRecordsIn", piece.record_ms, "ms")
@@ -226,6 +228,6 @@ def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
     return [
         replace(row, is_lower_bound=piece.is_at_least),
         rows.number(f"{where}: records read in {over}", "numRecordsIn", piece.records, "count"),
-        rows.number(f"{where} busy", "busyRatio", piece.busy, "ratio"),
+        *([] if piece.busy is None else [rows.number(f"{where} busy", "busyRatio", piece.busy, "ratio")]),
         rows.note("a vertex that lacks capacity reads many records in this time, and each takes a short time"),
     ]

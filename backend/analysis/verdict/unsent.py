@@ -23,7 +23,7 @@ def before_forwarding(case: Case) -> Verdict | None:
     start delay shows that barriers arrived. It is compared only if the subtasks never acknowledged a checkpoint, so
     that it is not from one that completed.
     """
-    if len(case.waiting) < 2:
+    if len(case.waiting) < (1 if case.is_of_one else 2):
         return None
     topology = case.evidence.topology
     for vertex in topology.vertices:

@@ -7,9 +7,13 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
+from backend.advisor.rules.buffers import advise_buffers
+from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Topic
+from backend.domain.engines import flink
+from backend.domain.verdict import VerdictKind
 from tests.support.advised_jobs import EXACTLY_ONCE, UNALIGNED, advised, expected, on, readings, slow_run
-from tests.support.handwritten_jobs import LAST, MIDDLE, chain, quick
+from tests.support.handwritten_jobs import LAST, MIDDLE, chain, job, quick
 
 # Barriers do not overtake data on pointwise exchanges, so no mode is advised on them.
 POINTWISE = chain(ship="RESCALE")
@@ -50,6 +54,18 @@ def test_r_db_1_proposes_debloating_if_queues_take_twice_the_target_to_drain(que
         after = expected(found, Metric.DURATION)
         assert after.predicted.low <= after.predicted.value < after.before
         assert {p.is_met for p in found.preconditions} == {True}
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.CALLBACK, VerdictKind.COMMIT])
+def test_shorter_queues_are_not_advised_for_barriers_that_wait_for_one_piece_of_work(kind):
+    evidence = job(slow_run(), without_capacity(rows(900_000)), topology=POINTWISE, config=EXACTLY_ONCE)
+    known = situation(evidence, engine=flink("1.20.5"), version="1.20.5")
+    verdict = replace(known.diagnosis.verdict, kind=kind)
+    found = advise_buffers(replace(known, diagnosis=replace(known.diagnosis, verdict=verdict)))
+
+    assert isinstance(advise_buffers(known), Recommendation)
+    assert isinstance(found, NoAdvice)
+    assert "one long piece of work" in found.reason
 
 
 def test_r_db_2_does_not_debloat_below_the_size_of_records():

@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.advisor.rules.failing import failovers_per_day
+from backend.advisor.rules.failing import advise_timeout, failovers_per_day
+from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Topic
+from backend.domain.engines import flink
 from backend.domain.failure import FailureReason
+from backend.domain.verdict import VerdictKind
 from tests.support.advised_jobs import EXACTLY_ONCE, advised, expected, expired_run, on, readings
-from tests.support.handwritten_jobs import START, failed, quick
+from tests.support.handwritten_jobs import START, failed, job, quick
 
 IDLE = readings(held=0.0, busy=0.3)
 TOLERANT = replace(EXACTLY_ONCE, tolerable_failed_count=1)
@@ -65,6 +68,18 @@ def test_a_timeout_is_not_lowered_if_the_checkpoints_after_the_expired_ones_did_
     assert isinstance(lasting, NoAdvice)
     assert "no checkpoint completed next" in lasting.reason
     assert passing.kind == "timeout/lower"
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.CALLBACK, VerdictKind.COMMIT])
+def test_a_timeout_must_cover_the_longest_piece_of_work_so_it_is_not_lowered(kind):
+    evidence = job(run(failures=(4, 9)), IDLE, config=EXACTLY_ONCE)
+    known = situation(evidence, engine=flink("1.20.5"), version="1.20.5")
+    verdict = replace(known.diagnosis.verdict, kind=kind)
+    found = advise_timeout(replace(known, diagnosis=replace(known.diagnosis, verdict=verdict)))
+
+    assert advise_timeout(known).kind == "timeout/lower"
+    assert isinstance(found, NoAdvice)
+    assert "cover the longest piece of work" in found.reason
 
 
 def test_a_lowered_timeout_stays_above_the_interval():

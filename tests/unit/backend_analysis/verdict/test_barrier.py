@@ -202,6 +202,16 @@ def test_a_subtask_that_gets_all_the_records_is_skew():
     assert "all the records" in found.sentence
 
 
+def test_siblings_that_are_idle_although_they_read_as_much_show_no_skew():
+    """The counts are from before the full subtask began to hang, so they do not tell its records from theirs."""
+    same = counted(LAST, [0.0, 1.0, 0.0, 0.0], [0.0] * 4, [900] * 4, [900] * 4)
+
+    found = diagnose(job(SLOW_RUN, [*HELD_UP, *same])).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.UNDECIDED, (1,))
+    assert "1.0 times" not in found.sentence
+
+
 # --- late input -----------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from backend.analysis.verdict.verdict import diagnose
+from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import VerdictKind
 from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
@@ -28,7 +28,7 @@ def run_of(waits_ms, *, at=LAST):
     return found, now_s
 
 
-def judged(waits_ms, *, at=LAST, busy=1.0, left_out=None):
+def evidence_of(waits_ms, *, at=LAST, busy=1.0, left_out=None):
     run, end_s = run_of(waits_ms, at=at)
     times = (end_s - 20, end_s)
     readings = [
@@ -43,7 +43,11 @@ def judged(waits_ms, *, at=LAST, busy=1.0, left_out=None):
     ]
     run = [c for c in run if c.header.checkpoint_id != left_out]
     evidence = job(run, readings, topology=chain(parallelism=2), config=CONFIG)
-    return diagnose(replace(evidence, now=START + timedelta(seconds=end_s + 1))).verdict
+    return replace(evidence, now=START + timedelta(seconds=end_s + 1))
+
+
+def judged(waits_ms, **more):
+    return diagnose(evidence_of(waits_ms, **more)).verdict
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,13 @@ def test_work_after_each_completed_checkpoint_that_outlasts_the_timeout_is_named
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.COMMIT, "last", (0, 1))
     assert f"about {work} after each completed checkpoint" in found.sentence
     assert "forwarded" not in found.sentence
+
+
+def test_a_single_checkpoint_that_expired_meanwhile_has_the_same_verdict():
+    evidence = evidence_of([5_000, None, 5_000, None, 5_200])
+    found = checkpoint_verdict(evidence.checkpoints[3], evidence)
+
+    assert (found.kind, found.vertex) == (VerdictKind.COMMIT, "last")
 
 
 def test_work_after_a_completion_is_also_found_at_a_vertex_that_is_no_sink():

@@ -50,6 +50,18 @@ def test_a_vertex_that_needs_seconds_for_a_record_is_named_with_this_time(width,
     assert not found.would_decide
 
 
+def test_a_vertex_whose_busy_time_is_not_reported_is_named_by_its_records():
+    def unreported(counts):
+        rows = counted(MIDDLE, counts, rate=None)
+        return [replace(r, busy_ratio=(None,) * 2, idle_ratio=(None,) * 2) for r in rows]
+
+    few = judged([*steady(SOURCE, held=0.9), *unreported((3, 10, 17)), *steady(LAST)])
+    assert (few.kind, few.vertex) == (VerdictKind.CALLBACK, "middle")
+    assert "about 2.9 s for each record" in few.sentence
+    none = judged([*steady(SOURCE), *unreported((3, 3, 3)), *steady(LAST)])
+    assert none.kind is not VerdictKind.CALLBACK
+
+
 def test_a_full_vertex_that_reads_many_records_lacks_capacity():
     short = counted(MIDDLE, (2_000, 4_000, 6_000), rate=100.0)
     found = judged([*steady(SOURCE, held=0.9), *short, *steady(LAST)])

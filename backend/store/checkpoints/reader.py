@@ -46,7 +46,7 @@ from backend.domain.stored_form import expand
 from backend.store.postgres.binary import binary_rows
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import each, literal_count, one_of
-from backend.store.postgres.turns import rows_in_turns
+from backend.store.postgres.turns import kept, rows_in_turns
 from backend.store.schema import tables
 from backend.store.schema.documents import barriers_from, details_from, progress_parts
 from backend.store.schema.partitions import day_of
@@ -442,7 +442,7 @@ async def details_of(
         count = row["subtask_count"]
         detail = value_of(VertexDetail, row, **{name: expand(row[name], count) for name in DETAIL_ARRAYS})
         found.setdefault(value_of(CheckpointPlace, row), []).append(detail)
-    return {place: tuple(details) for place, details in found.items()}
+    return {place: kept(details, is_large=is_large) for place, details in found.items()}
 
 
 _LATE = tables.late_barriers.c

@@ -30,7 +30,7 @@ from backend.domain.stored_form import expand, expand_ratios
 from backend.domain.verdict import Basis
 from backend.store.checkpoints.progress_writer import PRESSURE_ARRAYS, RATIO_ARRAYS
 from backend.store.postgres.statements import one_of
-from backend.store.postgres.turns import rows_in_turns
+from backend.store.postgres.turns import kept, rows_in_turns
 from backend.store.schema import tables
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
@@ -115,7 +115,7 @@ async def _by_run(
     found: dict[str, list[VertexPressure]] = {}
     async for row in rows_in_turns(connection, statement, values, is_large=is_large):
         found.setdefault(row["run_id"], []).append(_reading(row))
-    return {run_id: tuple(readings) for run_id, readings in found.items()}
+    return {run_id: kept(readings, is_large=is_large) for run_id, readings in found.items()}
 
 
 _SIZES = (

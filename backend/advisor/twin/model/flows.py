@@ -402,17 +402,24 @@ def slow_host_factors(
         distinct = {h for h in placement.hosts if h}
         places[placement.vertex_id] = list(placement.hosts if len(distinct) > 1 else placement.task_managers)
     ratios: dict[str, dict[VertexId, float]] = {}
+    # One vertex at which a host is not slow suffices, so nearly all hosts of a large job are compared once.
+    usual: set[str] = set()
     for vertex, service in services.items():
         where = places.get(vertex, [])
         hosts = {h for h in where if h}
         if len(where) != service.size or len(hosts) < 2 or np.nanmax(busy[vertex]) < _SERVICE_KNOWN_BUSY:
             continue
-        for host in hosts:
+        for host in hosts - usual:
             is_here = np.array([h == host for h in where])
             others = float(np.median(service[~is_here]))
-            if others > 0:
-                ratios.setdefault(host, {})[vertex] = float(service[is_here].min()) / others
-    slow = {h: of for h, of in ratios.items() if len(of) > 1 and min(of.values()) >= _SLOW_HOST_FACTOR}
+            if others <= 0:
+                continue
+            ratio = float(service[is_here].min()) / others
+            if ratio >= _SLOW_HOST_FACTOR:
+                ratios.setdefault(host, {})[vertex] = ratio
+            else:
+                usual.add(host)
+    slow = {h: of for h, of in ratios.items() if h not in usual and len(of) > 1}
     found: dict[VertexId, Floats] = {}
     for vertex, where in places.items():
         factors = np.array([slow[h].get(vertex, 1.0) if h in slow else 1.0 for h in where])

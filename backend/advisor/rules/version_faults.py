@@ -217,8 +217,8 @@ FAULTS = (
         LintLevel.DANGER,
         "The sync part of a checkpoint can wait for a flush that does not begin",
         "By the cluster's settings, RocksDB merges all but one of its write buffers in one flush. Before a checkpoint,"
-        " it can wait for a flush that begins only when another buffer is full. Meanwhile the task processes no records,"
-        " so the buffer does not fill. A job may override these settings.",
+        " it can wait for a flush that begins only when another buffer is full. Meanwhile the task processes no"
+        " records, so the buffer does not fill. A job may override these settings.",
         (((1, 11, 0), (1, 14, 0)),),
         _waits_for_a_flush,
         needs_unaligned=False,

@@ -298,7 +298,8 @@ class LifeEventOut(Model):
 class WatchOut(Model):
     """How far a change in force was watched: ``checkpoint_count`` of ``of_count`` checkpoints have ended (measured).
 
-    They are judged when 5, 10 and 20 have ended; only the first 5 if fewer than ten were known before the change.
+    They are judged when 5, 10 and 20 have ended; only the first 5 if fewer than ten were known before the change. Of
+    the first 5, only the expired ones are compared with those before.
     """
 
     checkpoint_count: int
@@ -385,7 +386,8 @@ class ApplyIn(Model):
     """Whether Barrierscope rolls the change back by itself if the checkpoints are worse after it.
 
     Worse: they take clearly longer than before, by more than 10 %, and longer than predicted; or clearly more of them
-    expire. This is judged when 5, 10 and 20 checkpoints have ended after the change, for a day at most.
+    expire. Durations are judged when 10 and 20 checkpoints have ended after the change, for a day at most, and
+    expired ones after 5 already.
     """
     author: OptionalAuthor = None
     """Who applies it, for the history. The name is not verified."""

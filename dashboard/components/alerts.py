@@ -65,6 +65,8 @@ def line(alert: AlertOut, where: tzinfo) -> Component:
             html.Span(text.short(alert.rule, _NAME_MAX), className="chip", title=alert.rule),
             *marks(alert),
             since(alert, where),
+            # An alert also ends if nobody watches its job any more, which is no cure.
+            *([html.Span(f"because {alert.ended_reason}", className="hint")] if alert.ended_reason else []),
         ],
         className="alert-line",
     )

@@ -63,7 +63,7 @@ def _guard(name: str) -> list[Component]:
     label = "Roll it back by itself if the checkpoints are worse after it"
     worse = (
         "Worse: they take clearly longer than before, by more than 10 %, and longer than predicted, or clearly more of "
-        "them expire. This is judged when 5, 10 and 20 checkpoints have ended."
+        "them expire. Durations are judged when 10 and 20 checkpoints have ended, expired ones after 5 already."
     )
     return [
         dmc.Checkbox(id=f"{name}-guard", label=label, checked=False, size="md", className="dialog-guard"),

@@ -88,7 +88,8 @@ async def refresh(
     runbook = await client.runbook(alert.rule)
     chart = alert_strip.strip(alert.episodes, theme=view.theme, where=view.where, now=alert.ended_at or alert.as_of)
     return changes | {
-        "stale": freshness.note(alert.freshness, "The job of this alert", evaluated="This alert"),
+        "stale": freshness.note(alert.freshness, "The job of this alert", evaluated="This alert")
+        or freshness.final(alert.freshness),
         "head": _head(alert),
         "words": _words(alert, view.where),
         "strip": cards.chart_values("alert-strip", chart),

@@ -322,7 +322,8 @@ async def refresh(
         # The field is not an output of this callback, because the page of silences has the same form but no incident.
         set_props("silence-matchers", {"value": _matchers(found)})
     return shown | {
-        "stale": freshness.note(found.freshness, "The job of this incident", evaluated="This incident"),
+        "stale": freshness.note(found.freshness, "The job of this incident", evaluated="This incident")
+        or freshness.final(found.freshness),
         "head": _head(found),
         "words": _words(found, view.where, links.row(await _links(client, found))),
         "strip": cards.chart_values("incident-strip", chart),

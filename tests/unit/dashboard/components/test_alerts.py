@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 import pytest
 
 from backend.contracts.alerts import MatcherOut
-from dashboard.components.alerts import matchers_of, matchers_text
+from dashboard.components.alerts import line, matchers_of, matchers_text
+from tests.support.api_examples import example
+from tests.support.dash_calls import texts
 
 
 @pytest.mark.parametrize(
@@ -25,3 +29,12 @@ def test_shown_matchers_parse_to_the_same_matchers():
     shown = [MatcherOut(name="job", value="orders"), MatcherOut(name="severity", value="x", is_equal=False)]
 
     assert matchers_of(matchers_text(shown)) == shown
+
+
+def test_the_line_of_an_ended_alert_says_why_it_ended():
+    alert = example("alert")
+    reason = "its target is no longer watched"
+    ended = alert.model_copy(update={"state": "resolved", "ended_at": alert.began_at, "ended_reason": reason})
+
+    assert f"because {reason}" in texts(line(ended, UTC))
+    assert "because" not in texts(line(alert.model_copy(update={"ended_reason": None}), UTC))

@@ -6,17 +6,20 @@ import re
 from datetime import UTC
 from typing import Any, cast
 
+import httpx
 import pytest
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.alerts import LinkedCheckpointOut
+from backend.contracts.freshness import FreshnessOut
 from backend.domain.errors import ApiRefusedError
+from backend.domain.freshness import Freshness
 from dashboard.client import ApiClient
 from dashboard.components import incidents
 from dashboard.figures.incident import Signal
-from dashboard.pages import incident
+from dashboard.pages import alert, incident
 from tests.support.api_examples import example
-from tests.support.dash_calls import texts
+from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
 _ROUTE = {"incident": "i1"}
@@ -146,3 +149,21 @@ def test_changes_before_the_incident_are_apart_from_those_during_it():
 
     assert both.index("deployed") < both.index("During the incident") < both.index("restarted")
     assert only.index("No change was read in the 24 hours before") < only.index("restarted")
+
+
+@pytest.mark.parametrize(("page", "asked"), [(incident, "incident"), (alert, "alert")])
+async def test_the_page_of_what_has_ended_is_called_final(ui, monkeypatch, page, asked):
+    final = FreshnessOut(state=Freshness.FINAL, is_stale=False, reason=None, read_at=None, stale_after_s=None)
+    ended = example(f"{asked}_detail").model_copy(update={"freshness": final})
+
+    async def read(_, name):
+        return ended
+
+    monkeypatch.setattr(ApiClient, asked, read)
+    client = ApiClient(transport=httpx.MockTransport(ui.fake.handle), base_url="http://api.test")
+    values = {"tick": None, "look": LOOK["look.data"], "route": {asked: ended.id}, "before": None}
+    more = {"changed": None, "silenced": None, "matchers": "job=orders"} if page is incident else {}
+
+    shown = await page.refresh(client, **values, **more)
+
+    assert "'data-stale': 'final'" in str(shown["stale"].to_plotly_json())

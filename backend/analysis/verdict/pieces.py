@@ -206,8 +206,7 @@ def _reason(case: Case, piece: Piece, *, is_commit: bool) -> str:
     is_one = len(piece.subtasks) == 1
     took = f"{'at least' if piece.is_at_least else 'about'} {say.duration(piece.record_ms)}"
     if not piece.is_without_record:
-        needs = "needs" if is_one else "need"
-        return f"{where} {needs} {took} for each record, and meanwhile the thread takes no barrier"
+        return f"{where} {are(piece.subtasks)} busy for {took} with each record, and no barrier gets through meanwhile"
     has = "has" if is_one else "have"
     what = (
         "work after a completed checkpoint, such as a commit or a compaction, holds the thread"

@@ -45,7 +45,7 @@ def test_a_vertex_that_needs_seconds_for_a_record_is_named_with_this_time(width,
     found = judged([*steady(SOURCE, held=held, width=width), *long, *steady(LAST, width=width)], width=width)
 
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.CALLBACK, "middle", tuple(range(width)))
-    assert "about 10.0 s for each record" in found.sentence
+    assert "about 10.0 s with each record" in found.sentence
     assert found.evidence[0].value == 10_000
     assert not found.would_decide
 
@@ -57,7 +57,7 @@ def test_a_vertex_whose_busy_time_is_not_reported_is_named_by_its_records():
 
     few = judged([*steady(SOURCE, held=0.9), *unreported((3, 10, 17)), *steady(LAST)])
     assert (few.kind, few.vertex) == (VerdictKind.CALLBACK, "middle")
-    assert "about 2.9 s for each record" in few.sentence
+    assert "about 2.9 s with each record" in few.sentence
     none = judged([*steady(SOURCE), *unreported((3, 3, 3)), *steady(LAST)])
     assert none.kind is not VerdictKind.CALLBACK
 
@@ -81,7 +81,7 @@ def test_few_records_between_two_readings_bound_the_time_of_a_record():
     found = judged([*steady(SOURCE, held=0.9), *counted(MIDDLE, (3, 4, 5)), *steady(LAST)])
 
     assert found.kind is VerdictKind.CALLBACK
-    assert "at least 13.3 s for each record" in found.sentence
+    assert "at least 13.3 s with each record" in found.sentence
     assert found.evidence[0].is_lower_bound
 
 

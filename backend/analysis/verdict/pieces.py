@@ -153,7 +153,7 @@ def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy:
     seconds = sum((after - before).total_seconds() for before, after, _ in pairs)
     count = sum(records for *_, records in pairs)
     certain_s = seconds - freshness.doubt_s(case.evidence)
-    if certain_s <= 0 or 1000 * certain_s * len(subtasks) / max(count, 1) < PIECE_MIN_MS:
+    if certain_s <= 0 or (count and 1000 * certain_s * len(subtasks) / count < PIECE_MIN_MS):
         return None
     rates = [r for i in subtasks if i < len(readings[-1].records_in_per_s) for r in [readings[-1].records_in_per_s[i]]]
     rate = mean_of(array_of(rates)) if len(known(rates)) == len(subtasks) else None
@@ -207,14 +207,16 @@ def _reason(case: Case, piece: Piece, *, is_commit: bool) -> str:
     took = f"{'at least' if piece.is_at_least else 'about'} {say.duration(piece.record_ms)}"
     if not piece.is_without_record:
         return f"{where} {are(piece.subtasks)} busy for {took} with each record, and no barrier gets through meanwhile"
-    has = "has" if is_one else "have"
+    has, it = ("has", "it") if is_one else ("have", "they")
+    # A shorter time only shows how far apart the readings were.
+    read = f"no record for {took}" if piece.record_ms >= SLOW_TRAVEL_MS else f"hardly a record since {it} began"
     what = (
         "work after a completed checkpoint, such as a commit or a compaction, holds the thread"
         if is_commit
-        else "a record takes that long, or a timer, a flush or other work holds the thread"
+        else "a record takes long, or a timer, a flush or other work holds the thread"
     )
     waits = f", and the barrier waits up to {say.duration(piece.wait_ms)}" if piece.wait_ms else ""
-    return f"{where} {are(piece.subtasks)} busy but {has} read no record for {took}: {what}{waits}"
+    return f"{where} {are(piece.subtasks)} busy but {has} read {read}: {what}{waits}"
 
 
 def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:

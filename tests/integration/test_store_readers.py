@@ -242,6 +242,24 @@ async def test_expired_checkpoints_count_in_the_percentiles_with_the_time_until_
     assert is_lower_bound(found.duration_p50_ms, found.expired_min_ms)
     assert found.duration_p99_ms == pytest.approx(60_000, rel=0.01)
     assert not is_lower_bound(302.0, found.expired_min_ms)
+    assert (found.is_p50_lower_bound, found.is_p99_lower_bound) == (True, True)
+
+
+@pytest.mark.parametrize(("completed_count", "is_bound"), [(1, True), (2, False)])
+async def test_a_percentile_between_a_completed_and_an_expired_checkpoint_is_a_lower_bound(
+    writer, target, connection, completed_count, is_bound
+):
+    one = failed(9)
+    late = replace(one.header, end_to_end_duration_ms=60_000, failure_reason=FailureReason.EXPIRED)
+    rows = [completed(n) for n in range(completed_count)]
+    await writer.write(observation(target, job([*rows, replace(one, header=late)])))
+    job_id = (await _only_job(connection)).id
+
+    found = (await statistics_of(connection, [job_id], NOW - timedelta(days=1)))[job_id]
+
+    assert found.duration_p50_ms is not None
+    assert found.duration_p50_ms < 59_000
+    assert found.is_p50_lower_bound == is_bound
 
 
 async def test_a_checkpoint_that_a_finished_task_declines_is_no_failure_of_the_job(writer, target, connection):

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.analysis.numbers.log_buckets import BOUNDS, GAMMA, ZERO, bucket_of, count, merge, quantile
+from backend.analysis.numbers import statistics
+from backend.analysis.numbers.log_buckets import (
+    BOUNDS,
+    GAMMA,
+    ZERO,
+    bucket_of,
+    count,
+    merge,
+    quantile,
+    reached,
+    rounded,
+)
 
 _INT8 = st.one_of(st.integers(0, 5000), st.integers(0, 2**40), st.integers(0, 2**63 - 1))
 _RELATIVE_ERROR_MAX = (GAMMA - 1) / (GAMMA + 1)
@@ -48,6 +59,21 @@ def test_a_quantile_of_buckets_is_within_the_promised_error_of_that_of_the_value
     # The small tolerance allows for rounding errors of floating point.
     assert told is not None
     assert abs(Fraction(told) - exact) <= exact * Fraction(_RELATIVE_ERROR_MAX) * (1 + Fraction(1, 10**9))
+
+
+# A position that is within a billionth of a value counts as that value, so that no random share is drawn.
+@given(st.lists(_INT8, min_size=1, max_size=50), st.integers(0, 100).map(lambda hundredths: hundredths / 100))
+def test_a_quantile_reaches_the_larger_of_the_values_between_which_it_is_interpolated(values, share):
+    buckets = count(values)
+    told, exact = reached(buckets, share), statistics.reached(values, share)
+
+    assert told is not None
+    assert exact is not None
+    assert told >= quantile(buckets, share) * (1 - 1e-9)
+    assert exact >= statistics.quantile(values, share) * (1 - 1e-9)
+    if max(values) < 2**53:
+        # Larger whole numbers are rounded in floating point, perhaps to another bucket.
+        assert told == rounded(int(exact))
 
 
 @given(st.lists(st.lists(_INT8, max_size=30), max_size=8), st.randoms(use_true_random=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from math import floor
+from math import ceil, floor
 
 GAMMA = 1.02
 """The ratio of a bucket's upper bound to its lower bound.
@@ -76,6 +76,13 @@ def quantile(buckets: Buckets, q: float) -> float | None:
     low = _value_at(ordered, below)
     high = _value_at(ordered, min(below + 1, total - 1))
     return low + (position - below) * (high - low)
+
+
+def reached(buckets: Buckets, q: float) -> float | None:
+    """Return the larger of the two values between which ``quantile`` interpolates, or None if there are none."""
+    ordered = sorted(buckets.items())
+    total = sum(number for _, number in ordered)
+    return _value_at(ordered, ceil(round(q * (total - 1), 9))) if total else None
 
 
 def rounded(value: int) -> float:

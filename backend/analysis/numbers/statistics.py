@@ -7,7 +7,7 @@ own function takes some 50 microseconds even for a handful of values.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 
@@ -15,6 +15,16 @@ import numpy as np
 def known(values: Iterable[float | None]) -> list[float]:
     """Return the values that are not None, in their order."""
     return [float(v) for v in values if v is not None]
+
+
+def reached(values: Iterable[float | None], q: float) -> float | None:
+    """Return the larger of the two values between which ``quantile`` interpolates, or None if there are none.
+
+    The quantile is a lower bound if this value is one.
+    """
+    there = sorted(known(values))
+    # Without the rounding, a product such as 0.55 * 20 would be above the whole number.
+    return there[ceil(round((len(there) - 1) * q, 9))] if there else None
 
 
 def median(values: Iterable[float | None]) -> float | None:

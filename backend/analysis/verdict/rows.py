@@ -13,7 +13,7 @@ from backend.analysis.measures.critical_path import kept_pace_ms
 from backend.analysis.measures.phases import VertexPhases
 from backend.analysis.measures.pressure import Suspect, backpressured_max
 from backend.analysis.numbers.arrays import Floats, highest_of, median_of
-from backend.analysis.numbers.statistics import known, median, ratio
+from backend.analysis.numbers.statistics import known, median, ratio, reached
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CHECKPOINTS_MAX
@@ -199,7 +199,8 @@ def travel(case: Case, vertex_id: VertexId) -> list[Evidence]:
     """Return rows with the start delay, alignment, sync part and async part of the vertex.
 
     Each row has the largest value of a subtask, as the median over the checkpoints. If a subtask that had not
-    acknowledged is missing in one of these values, it is a lower bound, and so is a median at or above it.
+    acknowledged is missing in one of these values, it is a lower bound, and so is a median that is interpolated from it
+    or from a value above it.
     """
     vertex, phases = case.name(vertex_id), case.subtasks_of(vertex_id)
     rows: list[Evidence] = []
@@ -213,8 +214,9 @@ def travel(case: Case, vertex_id: VertexId) -> list[Evidence]:
         middle = median(values)
         if middle is not None:
             bounds = [v for v, part, p in zip(values, parts, phases, strict=True) if _is_missing(part, p)]
+            least = min(known(bounds), default=None)
             row = _row(f"{vertex}: {text}{_median_of(len(known(values)))}", metric, middle, "ms")
-            rows.append(replace(row, is_lower_bound=is_lower_bound(middle, min(known(bounds), default=None))))
+            rows.append(replace(row, is_lower_bound=is_lower_bound(reached(values, 0.5), least)))
     return rows
 
 

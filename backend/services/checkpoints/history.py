@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis.numbers.log_buckets import quantile, rounded
+from backend.analysis.numbers.log_buckets import quantile, reached, rounded
 from backend.contracts.history import HistoryOut, HistoryPointOut, UsualOut, UsualRangeOut
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -124,7 +124,7 @@ class HistoryService:
             p10_ms=p10_ms,
             p50_ms=p50_ms,
             p90_ms=p90_ms,
-            is_p90_lower_bound=is_lower_bound(p90_ms, limit_ms),
+            is_p90_lower_bound=is_lower_bound(reached(buckets, 0.9), limit_ms),
             checkpoint_count=count,
             since=since,
             until=end,

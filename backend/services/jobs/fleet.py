@@ -28,7 +28,6 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
 from backend.domain.observation import JobState
-from backend.domain.rollup import is_lower_bound
 from backend.domain.target import TargetState
 from backend.domain.urgency import URGENCY, urgency_key
 from backend.domain.verdict import Health
@@ -457,8 +456,8 @@ def _row(
                 "success_24h_ratio": day.completed_count / terminal if terminal else None,
                 "duration_p50_ms": day.duration_p50_ms,
                 "duration_p99_ms": day.duration_p99_ms,
-                "is_p50_lower_bound": is_lower_bound(day.duration_p50_ms, day.expired_min_ms),
-                "is_p99_lower_bound": is_lower_bound(day.duration_p99_ms, day.expired_min_ms),
+                "is_p50_lower_bound": day.is_p50_lower_bound,
+                "is_p99_lower_bound": day.is_p99_lower_bound,
                 "sparkline": statistics.spark,
             }
         )

@@ -15,6 +15,7 @@ from backend.advisor.twin.model.outcomes import Outcome
 from backend.advisor.twin.model.parts import duration_ms
 from backend.advisor.twin.tiers.predicting import believed_share, explains_expired
 from backend.analysis.measures.input_rates import began_anew, counted, metered
+from backend.analysis.numbers.statistics import reached
 from backend.analysis.words import sentences as say
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import (
@@ -257,7 +258,7 @@ def _now(
         value=value,
         low=low,
         high=high,
-        is_lower_bound=is_lower_bound(value, least),
+        is_lower_bound=is_lower_bound(reached(values, 0.5), least),
         values=values,
         basis=basis,
     )

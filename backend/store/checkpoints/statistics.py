@@ -10,13 +10,14 @@ from sqlalchemy import Integer, Text, all_, and_, bindparam, func, literal_colum
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.numbers.log_buckets import quantile, rounded
+from backend.analysis.numbers.log_buckets import quantile, reached, rounded
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import RunId
+from backend.domain.rollup import is_lower_bound
 from backend.store.checkpoints.reader import has_status
 from backend.store.postgres.statements import duration_after, each
-from backend.store.rollups.reader import totals_of
+from backend.store.rollups.reader import CheckpointTotals, totals_of
 from backend.store.schema import tables
 from backend.store.schema.rows import value_of
 
@@ -26,7 +27,8 @@ class DayStatistics:
     """Statistics of the checkpoints of one job that were triggered in a time window, without savepoints.
 
     Durations are those of completed and of expired checkpoints. Counts are exact. Percentiles come from log buckets,
-    with an error of at most 1 %. A percentile at or above ``expired_min_ms`` is a lower bound (``domain.rollup``).
+    with an error of at most 1 %. One that is interpolated from a value at or above ``expired_min_ms`` is a lower bound
+    (``domain.rollup``).
     """
 
     completed_count: int = 0
@@ -34,6 +36,8 @@ class DayStatistics:
     duration_p50_ms: float | None = None
     duration_p99_ms: float | None = None
     last_completed_at: datetime | None = None
+    is_p50_lower_bound: bool = False
+    is_p99_lower_bound: bool = False
     expired_min_ms: float | None = None
     """The least duration of an expired checkpoint, rounded as the percentiles are."""
 
@@ -42,17 +46,22 @@ async def statistics_of(
     connection: AsyncConnection, job_ids: Sequence[str], since: datetime
 ) -> Mapping[str, DayStatistics]:
     """Return the statistics of each job over its checkpoints triggered at or after ``since``."""
-    return {
-        job_id: DayStatistics(
-            completed_count=totals.completed_count,
-            failed_count=totals.failed_count,
-            duration_p50_ms=quantile(totals.duration_buckets, 0.5),
-            duration_p99_ms=quantile(totals.duration_buckets, 0.99),
-            last_completed_at=totals.last_completed_at,
-            expired_min_ms=None if totals.expired_min_ms is None else rounded(totals.expired_min_ms),
-        )
-        for job_id, totals in (await totals_of(connection, job_ids, since)).items()
-    }
+    found = await totals_of(connection, job_ids, since)
+    return {job_id: _statistics(totals) for job_id, totals in found.items()}
+
+
+def _statistics(totals: CheckpointTotals) -> DayStatistics:
+    least_ms = None if totals.expired_min_ms is None else rounded(totals.expired_min_ms)
+    return DayStatistics(
+        completed_count=totals.completed_count,
+        failed_count=totals.failed_count,
+        duration_p50_ms=quantile(totals.duration_buckets, 0.5),
+        duration_p99_ms=quantile(totals.duration_buckets, 0.99),
+        last_completed_at=totals.last_completed_at,
+        is_p50_lower_bound=is_lower_bound(reached(totals.duration_buckets, 0.5), least_ms),
+        is_p99_lower_bound=is_lower_bound(reached(totals.duration_buckets, 0.99), least_ms),
+        expired_min_ms=least_ms,
+    )
 
 
 @dataclass(frozen=True, slots=True)

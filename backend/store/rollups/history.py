@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ARRAY, BigInteger, BindParameter, Date, TextClause, bindparam, func, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.numbers.log_buckets import BOUNDS, Buckets, merge, quantile, rounded
+from backend.analysis.numbers.log_buckets import BOUNDS, Buckets, merge, quantile, reached, rounded
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import HOUR, Measure, hour_of, is_lower_bound
@@ -162,10 +162,13 @@ def _step(at: datetime, hours: Sequence[_Hour], *, is_hour: bool) -> StepRecord:
     limit_ms: float | None = expired_min
     if is_hour:
         p50_ms, p95_ms = hours[0].p50_ms, hours[0].p95_ms
+        # A rollup has no value next to its quantiles, so one just below an expired checkpoint's counts as exact.
+        p50_reached, p95_reached = p50_ms, p95_ms
     else:
         limit_ms = None if expired_min is None else rounded(expired_min)
         buckets = merge(pair for h in hours for pair in h.buckets.items())
         p50_ms, p95_ms = quantile(buckets, 0.5), quantile(buckets, 0.95)
+        p50_reached, p95_reached = reached(buckets, 0.5), reached(buckets, 0.95)
     max_ms = max((h.max_ms for h in hours if h.max_ms is not None), default=None)
     return StepRecord(
         at=at,
@@ -176,8 +179,8 @@ def _step(at: datetime, hours: Sequence[_Hour], *, is_hour: bool) -> StepRecord:
         max_ms=max_ms,
         hours=len(hours),
         rolled_up_hours=sum(h.is_rolled_up for h in hours),
-        is_p50_lower_bound=is_lower_bound(p50_ms, limit_ms),
-        is_p95_lower_bound=is_lower_bound(p95_ms, limit_ms),
+        is_p50_lower_bound=is_lower_bound(p50_reached, limit_ms),
+        is_p95_lower_bound=is_lower_bound(p95_reached, limit_ms),
         is_max_lower_bound=is_lower_bound(max_ms, expired_min),
     )
 

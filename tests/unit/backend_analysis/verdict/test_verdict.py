@@ -122,6 +122,19 @@ def test_the_largest_phases_without_the_subtasks_that_did_not_acknowledge_are_lo
     assert not any(row.is_lower_bound for row in whole)
 
 
+@pytest.mark.parametrize(("quick_count", "is_bound"), [(1, True), (2, False)])
+def test_a_median_between_a_known_and_an_unknown_largest_value_is_a_lower_bound(quick_count, is_bound):
+    others = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_800] * 4)
+    known = [failed(n, *others, detail(LAST, first=[2, 3, 4, 5])) for n in range(1, quick_count + 1)]
+    missing = failed(9, *others, detail(LAST, first=[None, 9, 9, None]))
+
+    evidence = diagnose(job([*known, missing], FULL_LAST)).verdict.evidence
+
+    (delay,) = (row for row in evidence if row.metric == "start_delay" and "largest" in row.statement)
+    assert delay.value < 9
+    assert delay.is_lower_bound == is_bound
+
+
 def test_a_quick_checkpoint_says_that_nothing_holds_it():
     found = checkpoint_verdict(HEALTHY_RUN[0], job(HEALTHY_RUN, CALM))
 

@@ -7,15 +7,17 @@ from datetime import timedelta
 
 import pytest
 
+from backend.advisor.proposing import middle_of
 from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts.whatif import Measure
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import flink
 from backend.domain.failure import FailureReason
+from backend.domain.verdict import Basis
 from backend.services.whatif.kept_parts import dropped_count, shown_part, subtask_count
 from backend.services.whatif.models import ModelledJob
-from backend.services.whatif.presenting import measured_of
+from backend.services.whatif.presenting import _now, measured_of
 from tests.support.long_pasts import LongPast
 
 FAILED = CheckpointStatus.FAILED
@@ -86,3 +88,15 @@ def test_a_median_that_expired_checkpoints_reach_is_a_lower_bound(every, is_boun
 )
 def test_the_oldest_are_dropped_until_the_others_are_small_enough(sizes, dropped):
     assert dropped_count(sizes, 100) == dropped
+
+
+@pytest.mark.parametrize(("completed_ms", "is_bound"), [([100.0], True), ([100.0, 110.0], False)])
+def test_a_median_between_a_completed_and_an_expired_checkpoint_is_a_lower_bound(completed_ms, is_bound):
+    durations = [*completed_ms, 600_000.0]
+    expired = [False] * len(completed_ms) + [True]
+
+    shown = _now(Measure.DURATION, middle_of(durations), durations, Basis.MEASURED, expired)
+
+    assert shown.value is not None
+    assert shown.value < 600_000
+    assert shown.is_lower_bound == is_bound

@@ -29,7 +29,9 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Checkp
 from backend.domain.failure import FailureReason
 
 EXPIRES_AFTER = timedelta(minutes=10)
-"""A card expires if the rules have not made its recommendation for this long. A shorter pause has no effect."""
+"""A card expires if the rules have not made its recommendation for this long. A shorter pause has no effect, unless the
+settings that a new card would change are no longer in force. Such a card expires at once.
+"""
 
 DISMISSED_FOR = timedelta(days=30)
 """A dismissed recommendation is not made again for this long, unless the settings change."""
@@ -227,6 +229,10 @@ def next_step(card: Card, seen: Observed) -> Step | None:
             return Step(AdviceState.APPLIED, f"the engine reports the proposed settings; {watched}", at)
         if not seen.is_given and seen.now - card.last_given_at >= EXPIRES_AFTER:
             return Step(AdviceState.EXPIRED, seen.why_not, seen.now)
+        # A person who accepted a card may make its changes one after the other.
+        is_outdated = is_in_force(card.current, seen.config, seen.parallelism) is False
+        if card.state is AdviceState.NEW and not seen.is_given and is_outdated:
+            return Step(AdviceState.EXPIRED, "the settings that it would change are no longer in force", seen.now)
         return None
     if card.state.is_in_force:
         if holds is False:

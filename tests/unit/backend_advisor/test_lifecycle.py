@@ -157,6 +157,31 @@ def test_a_proposed_setting_is_in_force_when_the_engine_reports_it(name):
     assert is_in_force(wanted, None) is None
 
 
+# --- advice about settings that changed -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "is_given", "config", "is_expired"),
+    [
+        (AdviceState.NEW, False, CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=0), True),
+        # The job still has the settings, or does not report them: the rules may give the advice again.
+        (AdviceState.NEW, False, CheckpointConfig(is_unaligned_enabled=False), False),
+        (AdviceState.NEW, False, None, False),
+        (AdviceState.NEW, True, CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=0), False),
+        (AdviceState.ACCEPTED, False, CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=0), False),
+    ],
+)
+def test_new_advice_about_settings_that_are_not_in_force_any_more_expires_at_once(state, is_given, config, is_expired):
+    """After an automatic roll back to unaligned, the advice to leave aligned was open for ten minutes."""
+    proposed = Setting(mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=200)
+    card = replace(_VERIFIED, state=state, applied_at=None, proposed=proposed)
+    seen = replace(_seen([]), now=_APPLIED_AT + timedelta(minutes=1), config=config, is_given=is_given)
+
+    step = next_step(card, seen)
+
+    assert (step is not None and step.state is AdviceState.EXPIRED) == is_expired
+
+
 # --- the watch over an applied change ---------------------------------------------------------------------------------
 
 _APPLIED_AT = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)

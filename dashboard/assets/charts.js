@@ -13,6 +13,9 @@
     let redraw = null;
     let resize = null;
 
+    // A higher chart scrolls in a box of its own.
+    const TALL_PX = 2400;
+
     const isDrawn = (graph) => Boolean(graph._fullLayout);
     // Before its data, a chart has no figure or one that Python marks.
     const isAwaited = (figure) => !figure.data || Boolean(figure.layout && figure.layout.meta === "awaited");
@@ -20,7 +23,11 @@
     function fit(graph, figure) {
         const box = graph.closest("[id$=-box]");
         const height = figure.layout && figure.layout.height;
-        if (box && height && box.style.height !== height + "px") { box.style.height = height + "px"; }
+        if (!box || !height) { return; }
+        if (box.style.height !== height + "px") { box.style.height = height + "px"; }
+        // What follows a chart of a thousand vertices must not be thirty screens away.
+        const whole = box.closest("figure");
+        if (whole) { whole.classList.toggle("is-tall", height > TALL_PX); }
     }
 
     // --- room for the names of the rows -----------------------------------------------------------------------------

@@ -51,6 +51,11 @@
             });
             return NO();
         },
+        // An answer to what is no longer in the field, because the viewer typed more or chose a job, is too late.
+        jobsFound: function (found, id) {
+            const field = document.getElementById(id);
+            return found && field && field.value === (found.typed || "") ? found.options : NO();
+        },
         placeComparison: function (chosen, shown) {
             if (!/\/compare\/?$/.test(window.location.pathname)) { return NO(); }
             const key = (side) => chosen[side] || (shown && shown.with === chosen.with && shown[side] ? shown[side].key : null);

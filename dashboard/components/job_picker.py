@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dash_mantine_components as dmc
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import JobOut
@@ -23,6 +23,8 @@ def picker(id_: str, word: str) -> Component:
     return html.Label(
         [
             html.Span(word, className="hint"),
+            # The newest answer to a search, and what was typed for it.
+            dcc.Store(id=f"{id_}-found"),
             # ``debounce`` would hold back a choice, which the answer to a search would undo meanwhile.
             dmc.Select(
                 id=id_,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dash import Dash, Input, Output, State
+from dash import ClientsideFunction, Dash, Input, Output, State
 
 from backend.contracts.board import BoardSort
 from dashboard.callbacks import Changes, connect
@@ -17,9 +17,17 @@ def register(app: Dash, client: ApiClient, id_: str) -> None:
     connect(
         app,
         partial(search, client),
-        output={"options": Output(id_, "data", allow_duplicate=True)},
+        output={"found": Output(f"{id_}-found", "data")},
         inputs={"typed": Input(id_, "searchValue")},
         state={"value": State(id_, "value"), "options": State(id_, "data")},
+        prevent_initial_call=True,
+    )
+    # The list takes its value again with its options. An answer that comes just after a choice would undo the choice.
+    app.clientside_callback(
+        ClientsideFunction("bs", "jobsFound"),
+        Output(id_, "data", allow_duplicate=True),
+        Input(f"{id_}-found", "data"),
+        State(id_, "id"),
         prevent_initial_call=True,
     )
 
@@ -28,10 +36,10 @@ async def search(
     client: ApiClient, *, typed: str | None, value: str | None, options: list[job_picker.Option] | None
 ) -> Changes:
     """Return the jobs that match, with the chosen one among them."""
-    chosen = [o for o in options or () if o["value"] == value]
-    # After a choice, the field has the text of the option, which is nothing that was typed.
+    # After a choice, the field has the text of the option, which is nothing that was typed. The value may come later.
+    chosen = [o for o in options or () if value == o["value"] or typed == o["label"]]
     labels = [o["label"] for o in options or ()]
     words = "" if typed is None or typed in labels else typed.split(job_picker.BETWEEN)[0].strip()
     query = BoardQuery(0, job_picker.SHOWN_MAX, sort=BoardSort.NAME, search=words[:200] or None, has_ended=True)
     found = [job_picker.option(row) for row in (await client.board(query)).rows]
-    return {"options": [*found, *(o for o in chosen if o not in found)]}
+    return {"found": {"typed": typed, "options": [*found, *(o for o in chosen if o not in found)]}}

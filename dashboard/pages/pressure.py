@@ -30,6 +30,7 @@ _NONE = ""
 _NO_VERTEX = "none"
 _AS_LINKED = "chosen"
 _DEFAULT = "1h"
+_SUSPECTS_MAX = 10
 _LENGTHS: dict[str, tuple[str, timedelta]] = {
     "15m": ("15 minutes", timedelta(minutes=15)),
     "1h": ("1 hour", timedelta(hours=1)),
@@ -299,8 +300,11 @@ def _suspects(
         return cards.card("What holds the data back", [html.P(words), verdict], hint=hint)
     ended = next((c for c in checkpoints if c.status.is_terminal), None)
     ends_ms = (epoch_ms(history.since), epoch_ms(history.until)) if length == _AS_LINKED else None
-    rows = [_suspect(_place(job, s, ended, last=length, ends_ms=ends_ms), s, ended) for s in history.suspects]
-    return cards.card("What holds the data back", [html.Ol(rows, className="suspects"), verdict], hint=hint)
+    likely = history.suspects[:_SUSPECTS_MAX]
+    rows = [_suspect(_place(job, s, ended, last=length, ends_ms=ends_ms), s, ended) for s in likely]
+    more = len(history.suspects) - len(likely)
+    rest = html.P(f"{more} more vertices are less likely causes.", className="hint") if more else None
+    return cards.card("What holds the data back", [html.Ol(rows, className="suspects"), rest, verdict], hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

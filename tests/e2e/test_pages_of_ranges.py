@@ -13,6 +13,7 @@ from backend.contracts.annotations import AnnotationIn
 from tests.support.browsing import chromium, go, launched, opened, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
@@ -285,3 +286,18 @@ def test_a_chart_whose_redrawing_fails_once_after_a_resize_still_fills_its_box(b
         until_charts_fit(page, "the timeline after its drawing failed once")
         assert [f for f in watch.found if "drawing failed" in f] == watch.found != []
         watch.found.clear()
+
+
+def test_a_chart_of_very_many_rows_scrolls_in_a_box_of_its_own(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.wait_for_selector("#timeline-graph .points path")
+        page.evaluate(
+            """() => dash_clientside.set_props('timeline-graph', {
+                figure: { data: [{ y: [1, 2] }], layout: { height: 30000 } },
+            })"""
+        )
+        until(lambda: page.locator("#timeline-box").bounding_box()["height"] == 30000, "the chart is drawn")
+        height = page.locator("#timeline-figure").bounding_box()["height"]
+        assert height == 1200
+        assert watch.found == []

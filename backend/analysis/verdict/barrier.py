@@ -335,7 +335,7 @@ def reason(case: Case, suspect: Suspect) -> str:
         return f"{where} {gets} {say.times(share)} the records of a sibling (key skew)"
     if suspect.kind is VerdictKind.STRAGGLER and cost is not None:
         machines = case.evidence.hosts(suspect.vertex_id, suspect.full)
-        at = f" on {say.listed(machines)}" if machines else ""
+        at = f" on {say.hosts(machines)}" if machines else ""
         slow = f"{where}{at} {verb} slow"
         return f"{slow}: each record takes {say.times(cost)} as long as at a sibling (straggler)"
     return f"{where} {verb} busy {busy} of the time{when} and the others {others}: key skew or a straggler"

@@ -38,7 +38,7 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
         return None
     where = f"{case.name(found.vertex_id)} subtask {found.subtask}"
     hosts = case.evidence.hosts(found.vertex_id, (found.subtask,))
-    at = f" on {say.listed(hosts)}" if hosts else ""
+    at = f" on {say.hosts(hosts)}" if hosts else ""
     which = _which(case, found, len(failed))
     said = f' ("{found.message}")' if found.message else ""
     return draft(
@@ -201,7 +201,7 @@ def _long_part_text(case: Case, part: LongPart) -> str:
     if part.siblings_ms is None:
         return f"{text}: the checkpoint store, or the way to it, is too slow"
     hosts = case.evidence.hosts(part.vertex_id, part.subtasks)
-    return f"{text}: the way{f' from {say.listed(hosts)}' if hosts else ''} to the checkpoint store is slow"
+    return f"{text}: the way{f' from {say.hosts(hosts)}' if hosts else ''} to the checkpoint store is slow"
 
 
 def _long_part_rows(case: Case, part: LongPart) -> list[Evidence]:

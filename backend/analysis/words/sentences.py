@@ -24,6 +24,8 @@ PHASE_WORDS: Final[Mapping[Phase, str]] = {
 """The phases of a checkpoint, in words that the name of a subtask follows."""
 
 _NAMED_MAX = 6
+# Names of hosts are long.
+_HOSTS_MAX = 4
 
 
 def rounded(value: float) -> float:
@@ -62,6 +64,13 @@ def subtasks(indices: Sequence[int], total: int | None = None) -> str:
         named = ", ".join(str(i) for i in indices[:_NAMED_MAX])
         return f"subtasks {named} and {len(indices) - _NAMED_MAX} more"
     return f"subtasks {listed([str(i) for i in indices])}"
+
+
+def hosts(names: Sequence[str]) -> str:
+    """Join the names of hosts. If there are many, the text ends in ``and 16 more hosts``."""
+    if len(names) > _HOSTS_MAX:
+        return f"{', '.join(names[:_HOSTS_MAX])} and {len(names) - _HOSTS_MAX} more hosts"
+    return listed(names)
 
 
 def where(vertex_name: str, indices: Sequence[int], total: int) -> str:

@@ -9,18 +9,18 @@ from tests.support.dash_calls import LOOK
 
 pytestmark = pytest.mark.anyio
 
-_OPTIONS = "comparison-other.data"
+_OPTIONS = "comparison-other-found.data"
 CHOSEN = {"value": "jE", "label": "payments · production-eu"}
 
 
-async def _found(ui, typed):
+async def _found(ui, typed, value="jE"):
     values = LOOK | {
         "comparison-other.searchValue": typed,
-        "comparison-other.value": "jE",
+        "comparison-other.value": value,
         "comparison-other.data": [CHOSEN],
     }
     answer = await ui.call(_OPTIONS, values, by="comparison-other.searchValue")
-    return [o["value"] for o in next(iter(answer.values()))["data"]]
+    return [o["value"] for o in answer["comparison-other-found"]["data"]["options"]]
 
 
 async def test_the_list_has_the_jobs_that_match_and_the_chosen_one(ui):
@@ -30,6 +30,12 @@ async def test_the_list_has_the_jobs_that_match_and_the_chosen_one(ui):
 
 async def test_the_text_of_the_chosen_job_is_no_search(ui):
     assert len(await _found(ui, CHOSEN["label"])) > 2
+
+
+async def test_a_job_that_was_just_chosen_stays_in_the_list_before_the_list_has_its_value(ui, monkeypatch):
+    monkeypatch.setattr(job_picker, "SHOWN_MAX", 2)
+
+    assert "jE" in await _found(ui, CHOSEN["label"], value="jruntime")
 
 
 async def test_of_very_many_jobs_a_few_are_listed(ui, monkeypatch):

@@ -69,6 +69,21 @@ async def test_suspects_that_are_not_known_are_not_shown_as_none(ui, monkeypatch
     assert "Not known: no readings of backpressure were taken in the two minutes before." in said
 
 
+async def test_of_a_thousand_suspects_the_ten_most_likely_are_listed_and_the_others_counted(ui, monkeypatch):
+    made = pressure_history_of
+
+    def many(*values_, **more):
+        found = made(*values_, **more)
+        return found.model_copy(update={"suspects": list(found.suspects[:1]) * 1000})
+
+    monkeypatch.setattr(fake_api, "pressure_history_of", many)
+
+    card = (await ui.call(_MESSAGE, values(), by="look.data"))["pressure-suspects"]["children"]
+
+    assert texts(card).count("its phases in checkpoint") == 10
+    assert "990 more vertices are less likely causes." in texts(card)
+
+
 async def test_unchanged_data_is_not_drawn_again(ui):
     fixed = {"pressure-route.data": {"job": "jE", "since": 1_700_000_000_000, "until": 1_700_003_600_000}}
     given = values(pressure_length="chosen") | fixed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dash import ClientsideFunction, Dash, Input, Output, State
+from dash.exceptions import PreventUpdate
 
 from backend.contracts.board import BoardSort
 from dashboard.callbacks import Changes, connect
@@ -36,10 +37,12 @@ async def search(
     client: ApiClient, *, typed: str | None, value: str | None, options: list[job_picker.Option] | None
 ) -> Changes:
     """Return the jobs that match, with the chosen one among them."""
-    # After a choice, the field has the text of the option, which is nothing that was typed. The value may come later.
-    chosen = [o for o in options or () if value == o["value"] or typed == o["label"]]
-    labels = [o["label"] for o in options or ()]
-    words = "" if typed is None or typed in labels else typed.split(job_picker.BETWEEN)[0].strip()
+    of_text = [o["value"] for o in options or () if o["label"] == typed]
+    if of_text and value not in of_text:
+        # The viewer has just chosen this job. New options would undo the choice until the list has its value.
+        raise PreventUpdate
+    chosen = [o for o in options or () if o["value"] == value]
+    words = "" if typed is None or of_text else typed.split(job_picker.BETWEEN)[0].strip()
     query = BoardQuery(0, job_picker.SHOWN_MAX, sort=BoardSort.NAME, search=words[:200] or None, has_ended=True)
     found = [job_picker.option(row) for row in (await client.board(query)).rows]
     return {"found": {"typed": typed, "options": [*found, *(o for o in chosen if o not in found)]}}

@@ -74,5 +74,6 @@ def on_clock(readings: Iterable[VertexPressure], offset: timedelta) -> tuple[Ver
     An offset below one second changes nothing, because readings are averages over many seconds.
     """
     if abs(offset) < _OFFSET_MIN:
-        return tuple(readings)
+        # The same tuple, because a large one is freed in its own way.
+        return readings if isinstance(readings, tuple) else tuple(readings)
     return tuple(replace(r, observed_at=r.observed_at + offset) for r in readings)

@@ -61,10 +61,11 @@ def of_job(known: Situation) -> Pauses | None:
     """Return the pauses of the job; None if there is no minimum pause, or if too few pauses are known.
 
     A pause counts if both checkpoints are periodic ones that follow each other, and the first of them completed: Flink
-    does not wait after a failed checkpoint, and begins anew after a restart.
+    does not wait after a failed checkpoint, and begins anew after a restart. If checkpoints may overlap, the pause is
+    not measured from the end of the one before.
     """
     config = known.evidence.config
-    if config is None or not config.min_pause_ms:
+    if config is None or not config.min_pause_ms or (config.max_concurrent or 1) > 1:
         return None
     found = tuple(p for a, b in pairwise(known.evidence.checkpoints) if (p := _pause_ms(a, b, known)) is not None)
     return Pauses(config.min_pause_ms, found) if len(found) >= _MIN_COUNT else None

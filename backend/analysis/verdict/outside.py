@@ -127,7 +127,7 @@ def failing_coordinator(case: Case) -> Verdict | None:
     ends = [h for h in failed if h.failure_reason in _AT_END and not h.is_partly_acknowledged]
     begins = [h for h in failed if _fails_at_begin(h)]
     found = max(ends, begins, key=len)
-    if not found or 2 * len(found) < len(failed):
+    if not found or 2 * len(found) < len(case.walked):
         return None
     said = next((f' ("{h.failure_message}")' for h in reversed(found) if h.failure_message), "")
     what = _CANNOT_COMPLETE if found is ends else _CANNOT_BEGIN

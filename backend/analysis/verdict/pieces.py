@@ -26,6 +26,7 @@ from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     BACKPRESSURED_OK_RATIO,
     HOP_MIN_MS,
+    PHASE_MIN_RATIO,
     PIECE_MIN_MS,
     PRESSURE_WINDOW_S,
     RATE_WINDOW_S,
@@ -114,21 +115,25 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
         return None
     wait_ms = 0.0 if hop is None else highest_of(hop[[i for i in subtasks if i < hop.size]]) or 0.0
     busy = mean_of(load.busy[list(subtasks)]) if load.has_busy else None
-    piece = _of_counts(case, vertex_id, subtasks, busy)
-    if piece is None or (busy is None and piece.is_without_record):
+    found = _of_counts(case, vertex_id, subtasks, busy)
+    if found is None or (busy is None and found.is_without_record):
         return None
-    return replace(piece, wait_ms=wait_ms) if _is_long(case, piece, least) else None
+    piece = replace(found, wait_ms=wait_ms)
+    return piece if _is_long(case, piece, least) else None
 
 
 def _is_long(case: Case, piece: Piece, least: float) -> bool:
     """Return whether a piece that is known to take a second takes ``least`` milliseconds, as far as that is known."""
     if not piece.is_at_least:
-        return piece.record_ms >= least
+        # A barrier that waits for many records waits in a queue: a vertex that is busy then lacks capacity.
+        is_queue = piece.busy is not None and piece.record_ms < PHASE_MIN_RATIO * piece.wait_ms
+        return piece.record_ms >= least and not is_queue
     if not piece.is_without_record:
         # One record more may have been read between the readings, and none of the records took less than this.
         return piece.record_ms * (1 + len(piece.subtasks) / piece.records) >= least
-    # Counters may not have changed by chance, or because they are not updated.
-    return has_hardly_read(case, piece.vertex_id, piece.subtasks, least)
+    # Counters may not have changed by chance, or because they are not updated. A rate is a mean over a minute.
+    is_shown = piece.rate_per_s == 0.0 or piece.record_ms >= SLOW_TRAVEL_MS
+    return is_shown or has_hardly_read(case, piece.vertex_id, piece.subtasks, least)
 
 
 def has_hardly_read(case: Case, vertex_id: VertexId, subtasks: Sequence[int], least_ms: float) -> bool:
@@ -163,7 +168,7 @@ def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy:
         record_ms = 1000 * spent / rate
     elif count:
         # If a record took less than this, one more would have been read.
-        record_ms = 1000 * spent * seconds / (each + 1 if is_at_least else each)
+        record_ms = 1000 * spent * (certain_s / (each + 1) if is_at_least else seconds / each)
     else:
         record_ms = 1000 * (certain_s if rate is None else max(certain_s, _RATE_MEAN_S))
     return Piece(vertex_id, subtasks, record_ms, is_at_least, 0.0, round(count), seconds, busy, rate)
@@ -222,7 +227,7 @@ def _reason(case: Case, piece: Piece, *, is_commit: bool) -> str:
 def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
     where = say.where(case.name(piece.vertex_id), piece.subtasks, case.subtask_count(piece.vertex_id))
     text = f"{where}: time for one record, from its busy time (if reported) and the records that it read"
-    if piece.is_at_least:
+    if piece.is_without_record:
         text = f"{where}: time without a record, although it was busy"
     row = rows.reconstructed(text, "busyRatio / numRecordsIn", piece.record_ms, "ms")
     over = say.duration(1000 * piece.over_s)

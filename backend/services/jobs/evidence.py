@@ -488,6 +488,7 @@ def _evidence_of(
         late_barriers=late,
         exceptions=exceptions,
         restart_count=run.restart_count,
+        started_at=run.started_at,
         is_micro_batched=run.engine.is_micro_batched,
     )
 

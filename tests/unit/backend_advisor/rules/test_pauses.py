@@ -43,6 +43,10 @@ def test_a_pause_that_is_not_kept_in_another_version_leaves_the_cause_open():
     assert "Why is not decided here" in found["min-pause-not-kept"].detail
 
 
+def test_checkpoints_that_may_overlap_do_not_show_whether_the_pause_is_kept():
+    assert "min-pause-not-kept" not in _found(_run(56), "1.20.5", replace(MINUTE, max_concurrent=2))
+
+
 @pytest.mark.parametrize("version", ["1.11.1", "1.20.5"])
 def test_a_pause_that_is_kept_is_not_reported_as_broken(version):
     found = _found(_run(116), version)

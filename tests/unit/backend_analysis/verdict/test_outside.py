@@ -127,6 +127,16 @@ def test_other_failures_are_not_the_coordinators(reason, is_acknowledged):
     assert found.verdict.kind is not VerdictKind.COORDINATOR
 
 
+@pytest.mark.parametrize("reason", [FailureReason.FINALIZE_FAILURE, FailureReason.TRIGGER_FAILURE])
+def test_one_such_failure_among_completed_checkpoints_is_not_the_cause_of_the_others(reason):
+    *_, failure = refused(reason, is_acknowledged=reason is FailureReason.FINALIZE_FAILURE, count=1)
+    later = [quick(failure.header.checkpoint_id + n) for n in range(1, 6)]
+    found = diagnose(job([*(quick(n) for n in range(1, 5)), failure, *later], CALM))
+
+    assert found.verdict.kind is VerdictKind.NONE
+    assert "cannot" not in found.verdict.sentence
+
+
 def test_one_such_checkpoint_is_told_from_its_own_reason():
     run = refused(FailureReason.FINALIZE_FAILURE, is_acknowledged=True, count=1)
     found = checkpoint_verdict(run[-1], job(run, CALM))

@@ -132,3 +132,30 @@ def test_a_count_that_did_not_grow_in_a_few_seconds_is_a_chance_if_many_records_
     assert "have read hardly a record since they began" in found.sentence
     older = ((FETCH_INTERVAL_KEY, "40000 ms"),)
     assert judged(few, cluster_settings=older).kind is VerdictKind.CAPACITY
+
+
+def test_a_long_queue_of_records_of_seconds_is_a_lack_of_capacity():
+    """A barrier that overtakes the queue waits for one of them, which is a fraction of the time."""
+    heavy = counted(MIDDLE, (6, 12, 18), rate=0.3)
+    delays = {SOURCE: 5, MIDDLE: 60_000, LAST: 60_000}
+    slow = [
+        completed(n, *(detail(v, first=[first] * 2) for v, first in delays.items()), every_s=100) for n in range(1, 6)
+    ]
+    found = judged([*steady(SOURCE, held=0.9), *heavy, *steady(LAST)], run=slow)
+
+    assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "middle")
+
+
+def test_a_vertex_that_has_read_many_records_and_then_none_for_a_minute_is_held_by_one_piece_of_work():
+    hung = counted(MIDDLE, (900_000, 900_000, 900_000), rate=0.0)
+    found = judged([*steady(SOURCE, held=1.0), *hung, *steady(LAST)], started_at=START - timedelta(hours=2))
+
+    assert (found.kind, found.vertex, found.confidence) == (VerdictKind.CALLBACK, "middle", Confidence.LOW)
+    assert found.would_decide
+
+
+def test_the_row_of_a_vertex_that_has_read_a_few_records_does_not_say_that_it_read_none():
+    found = judged([*steady(SOURCE, held=0.9), *counted(MIDDLE, (0, 1, 2)), *steady(LAST)])
+
+    assert found.evidence[0].is_lower_bound
+    assert "time for one record" in found.evidence[0].statement

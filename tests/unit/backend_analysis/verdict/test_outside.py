@@ -71,6 +71,14 @@ def test_one_slow_checkpoint_in_which_not_all_acknowledgements_waited_leaves_the
     assert diagnose(job(run, CALM)).health is Health.HEALTHY
 
 
+@pytest.mark.parametrize(("managers", "health"), [("tttt", Health.HEALTHY), ("tuvw", Health.SLOW)])
+def test_if_all_subtasks_run_in_one_task_manager_it_may_have_stood_still_and_not_the_coordinator(managers, health):
+    run = [*(quick(n) for n in range(1, 9)), acknowledged_late(9, STOOD)]
+    placements = tuple(Placement(v, ("h",) * 4, tuple(managers), (0,) * 4, ("RUNNING",) * 4) for v in CHAIN)
+
+    assert diagnose(job(run, CALM, placements=placements)).health is health
+
+
 def test_a_wait_that_the_interval_leaves_time_for_is_no_standstill():
     run = [*(quick(n) for n in range(1, 9)), acknowledged_late(9, {v: [2_000] * 4 for v in CHAIN})]
 

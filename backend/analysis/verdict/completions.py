@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from backend.analysis.measures import freshness
 from backend.analysis.numbers.statistics import known, median
-from backend.analysis.verdict import pieces, rows
+from backend.analysis.verdict import pieces, rows, stalls
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft, weaker
 from backend.analysis.words import sentences as say
@@ -27,7 +28,9 @@ def after_completions(case: Case) -> Verdict | None:
 
     The work after a completion then lasts longer than the timeout: the checkpoint that follows a completed one expires,
     and a later one completes quickly, because it begins when the work is nearly done. In a queue, a barrier that begins
-    later does not wait for a shorter time.
+    later does not wait for a shorter time. With triggers at even times, a store that hangs in every second checkpoint
+    gives the same times. So the subtask must be one that did not acknowledge the expired checkpoints, and it must not
+    read on while it is said to work.
     """
     known_ids = {c.header.checkpoint_id for c in case.evidence.checkpoints}
     if not case.is_suffering or not known_ids.issuperset(w.checkpoint.header.checkpoint_id for w in case.walked):
@@ -37,18 +40,24 @@ def after_completions(case: Case) -> Verdict | None:
         if load is None or not load.full_subtasks or not case.evidence.topology.upstream(vertex.id):
             continue
         spans = _spans(case, vertex.id)
-        if _are_of_one_work(spans):
-            return _after_completions(case, vertex.id, load.full_subtasks, spans)
+        subtasks = _without_acknowledgement(load.full_subtasks, spans)
+        if subtasks and _are_of_one_work(spans) and not _reads_on(case, vertex.id, subtasks, spans):
+            return _after_completions(case, vertex.id, subtasks, spans)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """From a completion to the arrival of the next barrier that completed, with the expired checkpoints in between."""
+    """From a completion to the arrival of the next barrier that completed, with the expired checkpoints in between.
 
+    ``pending`` has the subtasks without an acknowledgement of each expired checkpoint whose details are known.
+    """
+
+    began_at: datetime
     took_ms: float
     wait_ms: float
     expired_ms: tuple[float, ...]
+    pending: tuple[frozenset[int], ...]
 
 
 def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
@@ -56,26 +65,29 @@ def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
     found: list[_Span] = []
     ended: datetime | None = None
     expired: list[float] = []
+    pending: list[frozenset[int]] = []
     number: int | None = None
     for checkpoint in case.evidence.checkpoints:
         header, detail = checkpoint.header, checkpoint.detail(vertex_id)
         took = header.end_to_end_duration_ms
         if number is not None and header.checkpoint_id != number + 1:
-            found, ended, expired = [], None, []
+            found, ended, expired, pending = [], None, [], []
         number = header.checkpoint_id
         if header.status is CheckpointStatus.IN_PROGRESS:
             continue
         waits = known(() if detail is None else detail.start_delay_ms)
         if header.failure_reason is FailureReason.EXPIRED and took is not None:
             expired.append(float(took))
+            pending.extend([] if detail is None else [frozenset(detail.pending)])
             continue
         if header.status is not CheckpointStatus.COMPLETED or took is None or not waits:
-            found, ended, expired = [], None, []
+            found, ended, expired, pending = [], None, [], []
             continue
         if ended is not None:
             arrived = header.triggered_at + timedelta(milliseconds=max(waits))
-            found.append(_Span((arrived - ended) / timedelta(milliseconds=1), max(waits), tuple(expired)))
-        ended, expired = header.triggered_at + timedelta(milliseconds=took), []
+            took_ms = (arrived - ended) / timedelta(milliseconds=1)
+            found.append(_Span(ended, took_ms, max(waits), tuple(expired), tuple(pending)))
+        ended, expired, pending = header.triggered_at + timedelta(milliseconds=took), [], []
     return found
 
 
@@ -88,14 +100,40 @@ def _are_of_one_work(spans: Sequence[_Span]) -> bool:
     return are_alike and all(s.wait_ms <= PHASE_MIN_RATIO * min(s.expired_ms) for s in bridged)
 
 
+def _without_acknowledgement(subtasks: tuple[int, ...], spans: Sequence[_Span]) -> tuple[int, ...]:
+    """Return those of the subtasks that acknowledged none of the expired checkpoints, as far as these are known."""
+    seen = [one for s in spans for one in s.pending]
+    return tuple(i for i in subtasks if all(i in one for one in seen)) if len(seen) >= _BRIDGED_MIN else ()
+
+
+def _reads_on(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], spans: Sequence[_Span]) -> bool:
+    """Return whether the subtasks are known to read many records in the times in which they are said to work.
+
+    Only the first half of each time counts: in the second half, they may already process the queue that has grown
+    meanwhile. The time after the newest completion counts too.
+    """
+    usual = median(s.took_ms for s in spans) or 0.0
+    ends = [
+        c.header.triggered_at + timedelta(milliseconds=c.header.end_to_end_duration_ms)
+        for c in case.evidence.checkpoints
+        if c.header.status is CheckpointStatus.COMPLETED and c.header.end_to_end_duration_ms is not None
+    ]
+    begins = [*((s.began_at, s.took_ms) for s in spans), *((at, usual) for at in ends[-1:])]
+    # The value of a reading may be from before the completion.
+    old = timedelta(seconds=freshness.doubt_s(case.evidence))
+    halves = [(at + old, at + timedelta(milliseconds=took_ms / 2)) for at, took_ms in begins]
+    reads = stalls.reads_in(case, vertex_id, subtasks, halves, overlap_min=1.0)
+    return reads is not None and not reads.are_few
+
+
 def _after_completions(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], spans: list[_Span]) -> Verdict:
     where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
     usual = median(s.took_ms for s in spans) or 0.0
-    works = "works" if len(subtasks) == 1 else "work"
+    works, lets = ("works", "lets") if len(subtasks) == 1 else ("work", "let")
     return draft(
         case,
         VerdictKind.COMMIT,
-        f"{where} {works} about {say.duration(usual)} after each completed checkpoint and lets no barrier through"
+        f"{where} {works} about {say.duration(usual)} after each completed checkpoint and {lets} no barrier through"
         " meanwhile: a commit, a compaction, or other work on completion",
         vertex_id=vertex_id,
         subtasks=subtasks,

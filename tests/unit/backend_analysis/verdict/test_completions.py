@@ -12,15 +12,22 @@ from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import VerdictKind
 from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
 
+# Records read while the vertex may already process a queue, in the second half of the time after a completion.
+QUEUE = {"records": (700, 3_700), "before_s": (12, 2)}
 CONFIG = CheckpointConfig(interval_ms=8_000, timeout_ms=20_000, is_unaligned_enabled=False)
 
 
-def run_of(waits_ms, *, at=LAST):
-    """Build checkpoints that follow one another. Each has its wait at a vertex, or None if it expires after 20 s."""
+def run_of(waits_ms, *, at=LAST, late=None):
+    """Build checkpoints that follow one another. Each has its wait at a vertex, or None if it expires after 20 s.
+
+    ``late`` is the vertex that does not acknowledge the expired ones, by default the same.
+    """
     found, now_s = [], 0.0
     order = (SOURCE, MIDDLE, LAST)
     for number, wait in enumerate(waits_ms, start=1):
         rows = [detail(v, first=[5 if order.index(v) < order.index(at) else wait] * 2) for v in order]
+        if wait is None and late is not None:
+            rows = [detail(v, first=[None if v is late else 5] * 2) for v in order]
         one = failed(number, *rows, after_ms=20_000) if wait is None else completed(number, *rows)
         began = START + timedelta(seconds=now_s)
         found.append(replace(one, header=replace(one.header, triggered_at=began)))
@@ -28,15 +35,16 @@ def run_of(waits_ms, *, at=LAST):
     return found, now_s
 
 
-def evidence_of(waits_ms, *, at=LAST, busy=1.0, left_out=None):
-    run, end_s = run_of(waits_ms, at=at)
-    times = (end_s - 20, end_s)
+def evidence_of(waits_ms, *, at=LAST, busy=1.0, left_out=None, late=None, records=(700, 702), before_s=(20, 10)):
+    """Build the evidence. Each subtask of the vertex has read ``records``, so long before the end of the newest one."""
+    run, end_s = run_of(waits_ms, at=at, late=late)
+    times = [end_s - s for s in before_s]
     readings = [
         row
-        for at_s in times
+        for at_s, count in zip(times, records, strict=True)
         for v in (SOURCE, MIDDLE, LAST)
         for row in [
-            reading(v, [busy] * 2, records=[int(300 * at_s)] * 2, at_s=at_s)
+            reading(v, [busy] * 2, records=[count] * 2, at_s=at_s)
             if v == at
             else reading(v, [0.1] * 2, [0.8 if v != LAST else 0.0] * 2, records=[int(300 * at_s)] * 2, at_s=at_s)
         ]
@@ -86,11 +94,36 @@ def test_work_after_a_completion_is_also_found_at_a_vertex_that_is_no_sink():
     ],
 )
 def test_a_full_vertex_whose_barriers_do_not_follow_completions_lacks_capacity(waits):
-    assert judged(waits).kind is VerdictKind.CAPACITY
+    assert judged(waits, **QUEUE).kind is VerdictKind.CAPACITY
 
 
 def test_a_checkpoint_that_is_not_known_breaks_the_row():
     waits = [5_000, None, 5_000, None, 5_200]
 
-    assert judged(waits).kind is VerdictKind.COMMIT
-    assert judged(waits, left_out=4).kind is VerdictKind.CAPACITY
+    assert judged(waits, **QUEUE).kind is VerdictKind.COMMIT
+    assert judged(waits, left_out=4, **QUEUE).kind is VerdictKind.CAPACITY
+
+
+def test_a_vertex_that_acknowledged_the_expired_checkpoints_did_not_hold_them_up():
+    """Goal: a store that hangs in every second checkpoint, at triggers of even times, is no work of a quick sink."""
+    waits = [30, None, 30, None, 30, None, 30]
+    found = judged(waits, late=MIDDLE, busy=0.85, records=(5_000, 55_000))
+
+    assert found.kind is not VerdictKind.COMMIT, found.sentence
+
+
+def test_only_the_subtasks_that_did_not_acknowledge_the_expired_checkpoints_are_named():
+    evidence = evidence_of([5_000, None, 5_000, None, 5_200])
+    rows = {c.header.checkpoint_id: c for c in evidence.checkpoints}
+    for number in (2, 4):
+        one = rows[number]
+        rows[number] = replace(one, details=(*one.details[:2], detail(LAST, first=[None, 9])))
+    found = diagnose(replace(evidence, checkpoints=tuple(rows.values()))).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.COMMIT, (0,))
+
+
+def test_a_vertex_that_reads_on_after_each_completion_does_no_work_that_holds_its_thread():
+    found = judged([5_000, None, 5_000, None, 5_000], records=(700, 3_700), before_s=(24, 14))
+
+    assert found.kind is VerdictKind.CAPACITY, found.sentence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from backend.analysis.measures import pressure, snapshots
@@ -44,6 +44,7 @@ def stuck_sync(case: Case) -> Verdict | None:
     where = say.where(vertex, stuck, total)
     it, has = ("it", "has") if len(stuck) == 1 else ("they", "have")
     is_sink = not case.evidence.topology.downstream(found.vertex_id)
+    is_met = not is_sink or _has_met_barrier(case, found.vertex_id, stuck)
     shown = f"{it} took earlier barriers at once" if is_sink else f"{it} forwarded the barrier"
     sign = f"all other subtasks acknowledged a checkpoint, also those downstream of {vertex}"
     if is_sink:
@@ -58,13 +59,24 @@ def stuck_sync(case: Case) -> Verdict | None:
         explained_ms=case.typical_ms,
         evidence=[
             rows.number(f"{where}: records read between the readings, while it was busy", "numRecordsIn", 0, "count"),
-            rows.note(sign),
+            *([rows.note(sign)] if _is_alone(case, found.vertex_id, stuck) else []),
             *rows.fare(case),
             *rows.late(case, found.vertex_id),
             *rows.calm(case),
             *rows.settings(case),
         ],
-        confidence=Confidence.MEDIUM,
+        confidence=Confidence.MEDIUM if is_met else Confidence.LOW,
+        would_decide=() if is_met else (f"{pieces.DUMP}: is it in a record, or in the sync part of its snapshot?",),
+    )
+
+
+def _is_alone(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
+    """Return whether all other subtasks are known to have acknowledged one of the checkpoints that wait."""
+    known_ids = {v.id for v in case.evidence.topology.vertices}
+    return any(
+        known_ids.issubset(phases)
+        and all(set(p.pending) <= (set(subtasks) if v == vertex_id else set()) for v, p in phases.items())
+        for phases, _ in case.waiting
     )
 
 
@@ -73,13 +85,39 @@ def _is_forwarded(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) ->
 
     Downstream of a subtask that holds a barrier back, no subtask acknowledges. Nothing is downstream of a sink. There,
     the first barriers show it, or that the subtasks took earlier barriers at once: other work would have delayed them.
+    A record that suddenly hangs would not have, so the vertices upstream must have acknowledged these checkpoints.
     """
     below = pressure.descendants(case.evidence.topology, vertex_id)
-    if not below:
-        met = [p.first_barrier_ms[list(subtasks)] for w in case.walked if (p := w.phases.get(vertex_id)) and p.pending]
-        return any(highest_of(one) is not None for one in met) or _took_barriers_at_once(case, vertex_id, subtasks)
-    pending = [any(phases[v].pending for v in below if v in phases) for phases, _ in case.waiting]
-    return sum(pending) * 2 <= len(pending)
+    if below:
+        return not _are_mostly_pending(case, below)
+    if _has_met_barrier(case, vertex_id, subtasks):
+        return True
+    above = _above(case, vertex_id)
+    return not _are_mostly_pending(case, above) and _took_barriers_at_once(case, vertex_id, subtasks)
+
+
+def _are_mostly_pending(case: Case, vertices: Collection[VertexId]) -> bool:
+    """Return whether some subtask of these vertices did not acknowledge, in most of the checkpoints that wait."""
+    pending = [any(phases[v].pending for v in vertices if v in phases) for phases, _ in case.waiting]
+    return sum(pending) * 2 > len(pending)
+
+
+def _has_met_barrier(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
+    """Return whether a first barrier is known at one of the subtasks although the vertex did not acknowledge."""
+    met = [p.first_barrier_ms[list(subtasks)] for w in case.walked if (p := w.phases.get(vertex_id)) and p.pending]
+    return any(highest_of(one) is not None for one in met)
+
+
+def _above(case: Case, vertex_id: VertexId) -> set[VertexId]:
+    """Return all vertices upstream of this one, directly or indirectly."""
+    topology = case.evidence.topology
+    found: set[VertexId] = set()
+    todo = [vertex_id]
+    while todo:
+        new = set(topology.upstream(todo.pop())) - found
+        found |= new
+        todo.extend(new)
+    return found
 
 
 def _took_barriers_at_once(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
@@ -112,12 +150,9 @@ def unanswered(case: Case) -> Verdict | None:
 
 def _is_held_above(case: Case, vertex_id: VertexId) -> bool:
     """Return whether a subtask upstream of the vertex did not acknowledge either, and stands still at its work."""
-    topology = case.evidence.topology
-    for vertex in topology.vertices:
-        if vertex_id not in pressure.descendants(topology, vertex.id):
-            continue
-        pending = {i for phases, _ in case.waiting if vertex.id in phases for i in phases[vertex.id].pending}
-        if still_at_work(case, vertex.id, sorted(pending)):
+    for above in _above(case, vertex_id):
+        pending = {i for phases, _ in case.waiting if above in phases for i in phases[above].pending}
+        if still_at_work(case, above, sorted(pending)):
             return True
     return False
 

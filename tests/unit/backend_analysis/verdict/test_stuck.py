@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from backend.analysis.verdict.verdict import diagnose
-from backend.domain.verdict import VerdictKind
+from backend.domain.verdict import Confidence, VerdictKind
 from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
 
 TIMES = (40, 50, 60)
@@ -43,6 +44,8 @@ def test_a_sink_that_took_earlier_barriers_at_once_and_reads_nothing_since_is_st
 
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.SYNC, "last", (0, 1))
     assert "took earlier barriers at once" in found.sentence
+    assert found.confidence is Confidence.LOW
+    assert "thread dump" in found.would_decide[0]
     said = "; ".join([found.sentence, *(e.statement for e in found.evidence)])
     assert "forwarded the barrier" not in said
     assert "downstream of last" not in said
@@ -60,6 +63,9 @@ def test_a_vertex_whose_barrier_went_on_is_stuck_in_its_sync_part():
     ("run", "full"),
     [
         pytest.param([*(took(n, 4_000) for n in (1, 2, 3)), *SINK], LAST, id="earlier barriers waited at the sink"),
+        pytest.param(
+            [*EARLIER, *(expired(n, (MIDDLE, LAST)) for n in (4, 5, 6))], LAST, id="the barrier has not left middle"
+        ),
         pytest.param(SINK, LAST, id="no earlier barrier is known"),
         pytest.param([expired(n, (MIDDLE, LAST)) for n in (1, 2, 3)], MIDDLE, id="the barrier did not go on"),
     ],
@@ -81,3 +87,18 @@ def test_a_full_sink_that_read_hardly_a_record_since_it_began_proves_nothing_abo
 
 def test_a_sink_that_goes_on_reading_writes_to_a_slow_store():
     assert judged(SINK, LAST, (700, 900, 1_100)).kind is VerdictKind.STORE
+
+
+def test_other_subtasks_that_did_not_acknowledge_either_are_not_said_to_have_done_so():
+    """Goal: a source that waits too, in each checkpoint, contradicts the note that all others acknowledged."""
+    run = [expired(n, (MIDDLE,)) for n in (1, 2, 3)]
+    waits = [
+        replace(c, details=tuple(replace(d, ack_delay_ms=(None, 5)) if d.vertex_id == SOURCE else d for d in c.details))
+        for c in run
+    ]
+    note = "all other subtasks acknowledged a checkpoint, also those downstream of middle"
+
+    for checkpoints, is_said in ((run, True), (waits, False)):
+        found = judged(checkpoints, MIDDLE, (700, 700, 700))
+        assert found.kind is VerdictKind.SYNC
+        assert (note in [e.statement for e in found.evidence]) is is_said

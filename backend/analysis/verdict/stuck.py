@@ -16,6 +16,7 @@ from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BUSY_MIN_RATIO, HOP_MIN_MS, PIECE_MIN_MS
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
 
 _STILL_S = 2.0
@@ -44,6 +45,8 @@ def stuck_sync(case: Case) -> Verdict | None:
     where = say.where(vertex, stuck, total)
     it, has = ("it", "has") if len(stuck) == 1 else ("they", "have")
     is_sink = not case.evidence.topology.downstream(found.vertex_id)
+    is_source = not case.evidence.topology.upstream(found.vertex_id)
+    moved, counter = ("emitted", "numRecordsOut") if is_source else ("read", "numRecordsIn")
     is_met = not is_sink or _has_met_barrier(case, found.vertex_id, stuck)
     shown = f"{it} took earlier barriers at once" if is_sink else f"{it} forwarded the barrier"
     sign = f"all other subtasks acknowledged a checkpoint, also those downstream of {vertex}"
@@ -52,13 +55,13 @@ def stuck_sync(case: Case) -> Verdict | None:
     return draft(
         case,
         VerdictKind.SYNC,
-        f"{where} {are(stuck)} stuck in the sync part: {shown} and {has} read no records since",
+        f"{where} {are(stuck)} stuck in the sync part: {shown} and {has} {moved} no records since",
         vertex_id=found.vertex_id,
         subtasks=stuck,
         phase=Phase.SYNC,
         explained_ms=case.typical_ms,
         evidence=[
-            rows.number(f"{where}: records read between the readings, while it was busy", "numRecordsIn", 0, "count"),
+            rows.number(f"{where}: records {moved} between the readings, while it was busy", counter, 0, "count"),
             *([rows.note(sign)] if _is_alone(case, found.vertex_id, stuck) else []),
             *rows.fare(case),
             *rows.late(case, found.vertex_id),
@@ -142,7 +145,9 @@ def unanswered(case: Case) -> Verdict | None:
         return found
     load = pieces.load_of(case, found.vertex_id)
     is_full = load is not None and set(found.subtasks) <= set(load.full_subtasks)
-    if is_full and pieces.has_hardly_read(case, found.vertex_id, found.subtasks, PIECE_MIN_MS):
+    # A source reads no records from another task, so its count says nothing.
+    is_fed = bool(case.evidence.topology.upstream(found.vertex_id))
+    if is_fed and is_full and pieces.has_hardly_read(case, found.vertex_id, found.subtasks, PIECE_MIN_MS):
         return None
     standing = still_at_work(case, found.vertex_id, found.subtasks)
     return None if len(standing) == len(found.subtasks) or _is_held_above(case, found.vertex_id) else found
@@ -158,22 +163,31 @@ def _is_held_above(case: Case, vertex_id: VertexId) -> bool:
 
 
 def still_at_work(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> tuple[int, ...]:
-    """Return those of the subtasks that are busy but have read no record in the newest readings."""
+    """Return those of the subtasks that are busy but have read no record in the newest readings.
+
+    A source reads no records from another task, so it stands still only if it is known to send none. A vertex without
+    any other vertex never counts a record, so none of its subtasks is returned.
+    """
+    topology = case.evidence.topology
+    if not topology.upstream(vertex_id) and not topology.downstream(vertex_id):
+        return ()
     still = set(stalls.still_subtasks(case, vertex_id, seconds_min=_STILL_S))
-    return tuple(i for i in subtasks if i in still and _is_at_work(case, vertex_id, i))
+    is_fed = bool(topology.upstream(vertex_id))
+    readings = [r for r in case.readings if r.vertex_id == vertex_id] if still else []
+    return tuple(i for i in subtasks if i in still and _is_at_work(readings, i, is_fed=is_fed))
 
 
-def _is_at_work(case: Case, vertex_id: VertexId, subtask: int) -> bool:
+def _is_at_work(of_vertex: Sequence[VertexPressure], subtask: int, *, is_fed: bool) -> bool:
     """Return whether a subtask was busy while its last readings show no record read, and sent no record meanwhile.
 
     An engine averages the busy time over up to a minute. So it may still be low, but then it grows.
     """
-    readings = [r for r in case.readings if r.vertex_id == vertex_id and subtask < len(r.records_in_count)]
+    readings = [r for r in of_vertex if subtask < len(r.records_in_count)]
     last = readings[-1]
     same = takewhile(lambda r: r.records_in_count[subtask] == last.records_in_count[subtask], reversed(readings))
     *_, first = same
     sent = [r.records_out_count[subtask] for r in (first, last) if subtask < len(r.records_out_count)]
-    if len(set(sent)) > 1:
+    if len(set(sent)) > 1 or (not is_fed and (not sent or None in sent)):
         # A source reads no records from another task, so only the records that it sends show that it goes on.
         return False
     busy = [r.busy_ratio[subtask] for r in (first, last) if subtask < len(r.busy_ratio)]

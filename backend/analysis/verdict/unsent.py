@@ -126,9 +126,14 @@ def _silent_subtasks(case: Case, vertex_id: VertexId) -> tuple[int, ...]:
 
 
 def _is_silent(case: Case, vertex_id: VertexId) -> bool:
-    """Return whether subtasks of the source acknowledge nothing, nor does any task below, and they emit no record."""
+    """Return whether subtasks of the source acknowledge nothing, nor does any task below, and they emit no record.
+
+    Without a task below, none can show whether the barrier went on, and the records of such a chain are not counted.
+    """
     subtasks = _silent_subtasks(case, vertex_id)
     below = pressure.descendants(case.evidence.topology, vertex_id)
+    if not below:
+        return False
     acks = [phases[v].is_acknowledged.any() for phases, _ in case.waiting for v in below if v in phases]
     readings = [r for r in pieces.newest(case, vertex_id) if all(_sent(r, i) is not None for i in subtasks)]
     if not subtasks or any(acks) or len(readings) < 2:

@@ -102,3 +102,25 @@ def test_other_subtasks_that_did_not_acknowledge_either_are_not_said_to_have_don
         found = judged(checkpoints, MIDDLE, (700, 700, 700))
         assert found.kind is VerdictKind.SYNC
         assert (note in [e.statement for e in found.evidence]) is is_said
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        pytest.param((700, 800, 900), VerdictKind.STORE, id="it goes on emitting"),
+        pytest.param((None, None, None), VerdictKind.STORE, id="what it emits is not known"),
+        pytest.param((700, 700, 700), VerdictKind.SYNC, id="it emits nothing since"),
+    ],
+)
+def test_a_busy_source_never_reads_records_of_another_task_so_those_that_it_sends_decide(sent, kind):
+    run = [expired(n, (SOURCE,)) for n in (1, 2, 3)]
+    readings = [
+        replace(reading(v, [0.9 if v is SOURCE else 0.1] * 2, records=[n] * 2, at_s=at), records_out_count=(out,) * 2)
+        for at, out in zip(TIMES, sent, strict=True)
+        for v, n in ((SOURCE, 0), (MIDDLE, 90 * at), (LAST, 90 * at))
+    ]
+    started = START - timedelta(minutes=1)
+    found = diagnose(job(run, readings, topology=chain(parallelism=2), started_at=started)).verdict
+
+    assert (found.kind, found.vertex) == (kind, "source"), found.sentence
+    assert kind is VerdictKind.STORE or "emitted no records since" in found.sentence

@@ -115,6 +115,19 @@ def test_a_source_that_may_have_sent_the_barrier_is_not_called_silent(readings, 
     assert found.kind is not VerdictKind.LATE_INPUT
 
 
+@pytest.mark.parametrize("busy", [0.1, 0.9])
+def test_a_subtask_of_a_job_of_one_vertex_whose_upload_hangs_emits_no_records_at_any_time(busy):
+    """Goal: the records of a chain that ends in a sink are not counted, so its source is not called silent or stuck."""
+    one = chain(SOURCE)
+    run = [failed(n, detail(SOURCE, first=[None, 5, 5, 5]), after_ms=10_000, every_s=10) for n in range(1, 6)]
+    readings = [
+        replace(reading(SOURCE, [busy] * 4, records=[0] * 4, at_s=at), records_out_count=(0,) * 4) for at in TIMES
+    ]
+    found = judged(run, readings, topology=one)
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.STORE, "source", (0,)), found.sentence
+
+
 def test_several_silent_sources_may_not_have_got_the_trigger_so_none_is_named():
     two = chain(parallelism=2)
     two = replace(two, vertices=(Vertex(OTHER, "other", 2), *two.vertices), edges=(*two.edges, Edge(OTHER, MIDDLE)))

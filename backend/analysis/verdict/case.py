@@ -241,11 +241,8 @@ def _with_standstill(report: HealthReport, judged: Sequence[Checkpoint], evidenc
     """Return the report of a slow job if the coordinator stood still in the newest checkpoint, or else ``report``.
 
     One checkpoint that takes many times as long as the others is otherwise no sign of a slow job. A coordinator that
-    stood still may lose its leadership or its heartbeats next, so it is told at once. If all subtasks run in one
-    TaskManager, that process may have stood still as well.
+    stood still may lose its leadership or its heartbeats next, so it is told at once.
     """
-    if len({manager for p in evidence.placements for manager in p.task_managers if manager}) == 1:
-        return report
     usual, limit = report.duration_median_ms, health.slow_limit_ms(evidence.config)
     if report.health is not Health.HEALTHY or usual is None or limit is None or not judged:
         return report

@@ -13,7 +13,7 @@ from backend.analysis.numbers.arrays import highest_of, median_of
 from backend.analysis.numbers.statistics import median
 from backend.analysis.verdict import rows, stalls
 from backend.analysis.verdict.case import Case, Walked
-from backend.analysis.verdict.draft import by_count, draft
+from backend.analysis.verdict.draft import by_count, draft, weaker
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     PERSISTED_MIN_BYTES,
@@ -41,6 +41,10 @@ _CANNOT_BEGIN = (
     "before any acknowledgement",
     "it cannot write the state of a source enumerator or of another operator's coordinator, cannot make the directory"
     " of the checkpoint, or cannot count its id up (ZooKeeper, Kubernetes)",
+)
+_ONE_PROCESS = (
+    "the garbage collection logs of the JobManager and of the TaskManager that runs all subtasks: if that one stood"
+    " still, it looks the same"
 )
 _SOURCES_MIN = 2
 # Two sources that are held back may begin together by chance.
@@ -162,6 +166,8 @@ def late_coordinator(case: Case) -> Verdict | None:
     late = [ms for w in waits if (ms := _ack_wait_ms(case, w)) is not None]
     if late and len(late) >= PHASE_MIN_RATIO * len(waits):
         took = median(late) or 0.0
+        is_alone = len({m for p in case.evidence.placements for m in p.task_managers if m}) == 1
+        whose = "no subtask is the cause" if is_alone else "no subtask and no host is the cause"
         return draft(
             case,
             VerdictKind.COORDINATOR,
@@ -172,11 +178,13 @@ def late_coordinator(case: Case) -> Verdict | None:
             evidence=[
                 rows.reconstructed("longest wait of an acknowledgement, median", "ack - async end", took, "ms"),
                 rows.number("checkpoints in which acknowledgements waited", "latest_ack_timestamp", len(late), "count"),
-                rows.note("subtasks of all vertices wait, so no subtask and no host is the cause"),
+                rows.note(f"subtasks of all vertices wait, so {whose}"),
                 *rows.fare(case),
                 *rows.calm(case),
                 *rows.settings(case),
             ],
+            confidence=weaker(case.confidence, Confidence.LOW) if is_alone else case.confidence,
+            would_decide=(_ONE_PROCESS,) if is_alone else (),
         )
     sources = [v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)]
     if any(v not in case.loads for v in sources):

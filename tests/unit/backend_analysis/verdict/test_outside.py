@@ -71,12 +71,15 @@ def test_one_slow_checkpoint_in_which_not_all_acknowledgements_waited_leaves_the
     assert diagnose(job(run, CALM)).health is Health.HEALTHY
 
 
-@pytest.mark.parametrize(("managers", "health"), [("tttt", Health.HEALTHY), ("tuvw", Health.SLOW)])
-def test_if_all_subtasks_run_in_one_task_manager_it_may_have_stood_still_and_not_the_coordinator(managers, health):
+@pytest.mark.parametrize(("managers", "is_sure"), [("tttt", False), ("tuvw", True)])
+def test_if_all_subtasks_run_in_one_task_manager_it_may_have_stood_still_and_not_the_coordinator(managers, is_sure):
     run = [*(quick(n) for n in range(1, 9)), acknowledged_late(9, STOOD)]
     placements = tuple(Placement(v, ("h",) * 4, tuple(managers), (0,) * 4, ("RUNNING",) * 4) for v in CHAIN)
+    found = diagnose(job(run, CALM, placements=placements)).verdict
 
-    assert diagnose(job(run, CALM, placements=placements)).health is health
+    assert found.kind is VerdictKind.COORDINATOR
+    assert (found.confidence is not Confidence.LOW) is is_sure
+    assert bool(found.would_decide) is not is_sure
 
 
 def test_a_wait_that_the_interval_leaves_time_for_is_no_standstill():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from backend.analysis.measures import freshness, pressure
+from backend.analysis.measures import freshness, pressure, samples
 from backend.analysis.numbers.arrays import array_of
 from backend.analysis.verdict import pieces, rows, stalls
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_MIN_RATIO, PHASE_MIN_RATIO
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
@@ -20,10 +21,10 @@ def before_forwarding(case: Case) -> Verdict | None:
     """Return the verdict if barriers reach subtasks early, which then neither acknowledge nor pass them on.
 
     A task may work on its snapshot before it forwards the barrier, for example write or rewrite files. The gauge of the
-    start delay shows that barriers arrived. It is compared only if the subtasks never acknowledged a checkpoint, so
-    that it is not from one that completed.
+    start delay shows that barriers arrived. It is compared only if the subtasks never acknowledged a checkpoint, also
+    none before the known ones, so that it is not from one that completed.
     """
-    if len(case.waiting) < (1 if case.is_of_one else 2):
+    if len(case.waiting) < (1 if case.is_of_one else 2) or not _is_gauge_new(case):
         return None
     topology = case.evidence.topology
     for vertex in topology.vertices:
@@ -31,6 +32,18 @@ def before_forwarding(case: Case) -> Verdict | None:
         if found is not None:
             return _before_forwarding(case, vertex.id, *found)
     return None
+
+
+def _is_gauge_new(case: Case) -> bool:
+    """Return whether no checkpoint that is not known can have set the gauges: none completed since the tasks began.
+
+    A restart begins the tasks anew. All checkpoints since are known if one from before it is known.
+    """
+    headers = [c.header for c in case.evidence.checkpoints]
+    began_at = max((at for at, _ in case.evidence.exceptions), default=None)
+    if began_at is not None and any(h.triggered_at <= began_at for h in headers):
+        return not any(h.status is CheckpointStatus.COMPLETED and h.triggered_at > began_at for h in headers)
+    return samples.none_completed(case.evidence)
 
 
 def _met_early(case: Case, vertex_id: VertexId) -> tuple[tuple[int, ...], float] | None:
@@ -55,12 +68,13 @@ def _before_forwarding(case: Case, vertex_id: VertexId, held: tuple[int, ...], m
     is_one = len(held) == 1
     gets, does, works = ("gets", "does", "it works") if is_one else ("get", "do", "they work")
     below = [case.name(v) for v in case.evidence.topology.downstream(vertex_id)]
+    before = f" before {'it forwards' if is_one else 'they forward'} it" if below else ""
     waits = f", and {say.listed(below)} {'waits' if len(below) == 1 else 'wait'} for it" if below else ""
     return draft(
         case,
         VerdictKind.SYNC,
         f"{where} {gets} the barrier within {say.duration(met_ms)} but {does} not acknowledge: {works} on"
-        f" the snapshot before {'it forwards' if is_one else 'they forward'} it (a flush, or rewritten files){waits}",
+        f" the snapshot{before} (a flush, or rewritten files){waits}",
         vertex_id=vertex_id,
         subtasks=held,
         phase=Phase.SYNC,

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from backend.analysis.verdict.verdict import diagnose
+from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Vertex
 from backend.domain.verdict import Confidence, Phase, VerdictKind
@@ -27,6 +28,7 @@ from tests.support.handwritten_jobs import (
 
 OTHER = VertexId("other")
 TIMES = (40, 60)
+TWO_EACH = chain(parallelism=2)
 
 
 def expired(number, acknowledged=(SOURCE,), *, vertices=(SOURCE, MIDDLE, LAST)):
@@ -69,6 +71,28 @@ def test_a_sink_that_gets_barriers_early_and_never_acknowledges_works_on_its_sna
     found = judged(run, [*steady(SOURCE), *steady(MIDDLE), *full(LAST, 800)])
 
     assert (found.kind, found.vertex) == (VerdictKind.SYNC, "last")
+    assert "they work on the snapshot (a flush, or rewritten files)." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "is_named"),
+    [
+        pytest.param(1, {"counts": CheckpointCounts(0, 5, 0, 0, 5)}, True, id="none was completed"),
+        pytest.param(11, {"counts": CheckpointCounts(0, 15, 0, 0, 15)}, True, id="none of those before was completed"),
+        pytest.param(11, {"counts": CheckpointCounts(0, 15, 0, 5, 10)}, False, id="some before were completed"),
+        pytest.param(11, {}, False, id="those before are not known"),
+        pytest.param(11, {"exceptions": ((START + timedelta(seconds=112), "lost"),)}, True, id="a restart since"),
+        pytest.param(11, {"exceptions": ((START + timedelta(seconds=60), "lost"),)}, False, id="a restart before"),
+    ],
+)
+def test_a_gauge_that_may_be_of_a_checkpoint_before_the_known_ones_proves_no_work_on_a_snapshot(first, more, is_named):
+    run = [expired(n, (SOURCE, MIDDLE)) for n in range(first, first + 5)]
+    later = timedelta(seconds=10 * first)
+    readings = [*steady(SOURCE), *steady(MIDDLE), *full(LAST, 3)]
+    evidence = job(run, [replace(r, observed_at=r.observed_at + later) for r in readings], topology=TWO_EACH, **more)
+    found = diagnose(replace(evidence, started_at=START - timedelta(hours=1), now=evidence.now + later)).verdict
+
+    assert ("within 3 ms but do not acknowledge" in found.sentence) is is_named, found.sentence
 
 
 @pytest.mark.parametrize(

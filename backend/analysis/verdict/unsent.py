@@ -48,19 +48,22 @@ def _is_gauge_new(case: Case) -> bool:
 
 def _met_early(case: Case, vertex_id: VertexId) -> tuple[tuple[int, ...], float] | None:
     """Return the subtasks that got a barrier early and hold it, and when the last of them got it."""
-    readings = pieces.newest(case, vertex_id)
     upstream = case.evidence.topology.upstream(vertex_id)
-    gauges = array_of(readings[-1].start_delay_gauge_ms) if readings else array_of(())
-    details = [d for c in case.evidence.checkpoints for d in c.details if d.vertex_id == vertex_id]
-    never = [i for i in range(gauges.size) if not any(d.ack_delay_ms[i : i + 1] != (None,) for d in details)]
-    soon_ms = PHASE_MIN_RATIO * (case.typical_ms or 0.0)
-    still = set(stalls.still_subtasks(case, vertex_id, seconds_min=_STILL_S))
     load = pieces.load_of(case, vertex_id)
-    if load is None or not details:
+    # A job may have thousands of vertices, and most are ruled out by what costs least to know.
+    if load is None or not load.full_subtasks:
         return None
-    held = tuple(i for i in never if 0 < gauges[i] <= soon_ms and i in still and i in load.full_subtasks)
-    is_first = all(not phases[u].pending for phases, _ in case.waiting for u in upstream if u in phases)
-    return (held, float(max(gauges[list(held)]))) if held and is_first else None
+    if any(phases[u].pending for phases, _ in case.waiting for u in upstream if u in phases):
+        return None
+    readings = pieces.newest(case, vertex_id)
+    gauges = array_of(readings[-1].start_delay_gauge_ms) if readings else array_of(())
+    soon_ms = PHASE_MIN_RATIO * (case.typical_ms or 0.0)
+    early = [i for i in load.full_subtasks if i < gauges.size and 0 < gauges[i] <= soon_ms]
+    details = [d for c in case.evidence.checkpoints if (d := c.detail(vertex_id)) is not None] if early else []
+    never = [i for i in early if not any(d.ack_delay_ms[i : i + 1] != (None,) for d in details)]
+    still = set(stalls.still_subtasks(case, vertex_id, seconds_min=_STILL_S)) if details and never else set()
+    held = tuple(i for i in never if i in still)
+    return (held, float(max(gauges[list(held)]))) if held else None
 
 
 def _before_forwarding(case: Case, vertex_id: VertexId, held: tuple[int, ...], met_ms: float) -> Verdict:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import ClassVar
 
 import pytest
 
+from backend.analysis.verdict import case as cases
+from backend.analysis.verdict import stuck
 from backend.analysis.verdict.verdict import diagnose
+from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, VerdictKind
 from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
 
@@ -124,3 +128,32 @@ def test_a_busy_source_never_reads_records_of_another_task_so_those_that_it_send
 
     assert (found.kind, found.vertex) == (kind, "source"), found.sentence
     assert kind is VerdictKind.STORE or "emitted no records since" in found.sentence
+
+
+class Counted(tuple[VertexPressure, ...]):
+    """Readings that count how often they are searched."""
+
+    __slots__ = ()
+    searches: ClassVar[list[int]] = []
+
+    def __iter__(self):
+        self.searches.append(len(self))
+        return super().__iter__()
+
+
+def test_readings_are_searched_as_often_for_many_idle_subtasks_as_for_few():
+    """Goal: a job of tens of thousands of subtasks that wait is judged quickly."""
+    found = []
+    for size in (2, 40):
+        run = [failed(n, detail(SOURCE, first=[None] * size), after_ms=10_000, every_s=8) for n in (1, 2, 3)]
+        readings = [
+            replace(reading(v, [0.1] * size, records=[700] * size, at_s=at), records_out_count=(5,) * size)
+            for at in TIMES
+            for v in (SOURCE, MIDDLE, LAST)
+        ]
+        case = cases.of_job(job(run, readings, topology=chain(parallelism=size)))
+        Counted.searches.clear()
+        assert stuck.still_at_work(replace(case, readings=Counted(case.readings)), MIDDLE, range(size)) == ()
+        found.append(len(Counted.searches))
+
+    assert found[0] == found[1] > 0

@@ -181,9 +181,14 @@ async def thinned(engine, clock, hours):
 
 
 def every_second(count=10):
-    """Return readings of each second of the last checkpoint."""
+    """Return readings of each second of the last checkpoint. In each, every subtask reads 250 records."""
     return [
-        replace(r, observed_at=r.observed_at + timedelta(seconds=second), busy_ratio=(0.9 + second / 100,) * 4)
+        replace(
+            r,
+            observed_at=r.observed_at + timedelta(seconds=second),
+            busy_ratio=(0.9 + second / 100,) * 4,
+            records_in_count=tuple(n + 250 * second for n in r.records_in_count),
+        )
         for second in range(count)
         for r in readings()[-3:]
     ]

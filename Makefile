@@ -4,7 +4,7 @@
 #   make test                                       the checks, then all tests but the long ones
 #   make test-quick                                 short tests without PostgreSQL, browser or JVM, for each change
 #   make test AREA=runtime                          all tests of one area (tests/areas.py)
-#   make test-long                                  the long tests: more seeds, longer runs; about 20 minutes on two cores
+#   make test-long                                  the long tests: more seeds, longer runs; about 25 minutes on two cores
 #   make check                                      format, lint, types, import floors, declared dependencies, prose
 #   make bench                                      benchmarks: ratios to a peer or a floor in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    run a job on the reference runtime, as fast as possible

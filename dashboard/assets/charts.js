@@ -140,7 +140,9 @@
     // --- the size of a chart ----------------------------------------------------------------------------------------
 
     const isFull = (graph) => {
-        const drawn = graph.querySelector(".main-svg").getBoundingClientRect();
+        const svg = graph.querySelector(".main-svg");
+        if (!svg) { return false; }
+        const drawn = svg.getBoundingClientRect();
         return Math.abs(drawn.width - graph.clientWidth) < 2 && Math.abs(drawn.height - graph.clientHeight) < 2;
     };
 

@@ -12,7 +12,7 @@ A share that is not reported says nothing about the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -221,14 +221,22 @@ def ranked(topology: Topology, found: Sequence[Suspect]) -> tuple[Suspect, ...]:
 
 def descendants(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
     """Return all vertices downstream of this one, directly or indirectly."""
-    below: set[VertexId] = set()
+    return _reached(topology.downstream, vertex_id)
+
+
+def ancestors(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
+    """Return all vertices upstream of this one, directly or indirectly."""
+    return _reached(topology.upstream, vertex_id)
+
+
+def _reached(neighbours: Callable[[VertexId], Iterable[VertexId]], vertex_id: VertexId) -> set[VertexId]:
+    found: set[VertexId] = set()
     todo = [vertex_id]
     while todo:
-        for target in topology.downstream(todo.pop()):
-            if target not in below:
-                below.add(target)
-                todo.append(target)
-    return below
+        new = set(neighbours(todo.pop())) - found
+        found |= new
+        todo.extend(new)
+    return found
 
 
 def backpressured_max(loads: Mapping[VertexId, VertexLoad]) -> tuple[VertexId, float] | None:

@@ -37,6 +37,7 @@ from backend.domain.engines import does_aligned_timeout_stop_at_senders
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 
+_STILL_S = 2.0
 _NOT_OVERTAKEN = frozenset({"BROADCAST", "FORWARD", "RESCALE"})
 # Two readings belong to the time in which a barrier waits if at least this share of the time between them does.
 _OVERLAP_MIN = 0.6
@@ -301,8 +302,8 @@ def _overlap_s(span: tuple[datetime, datetime], begin: datetime, end: datetime) 
     return (min(span[1], end) - max(span[0], begin)).total_seconds()
 
 
-def still_subtasks(case: Case, vertex_id: VertexId, *, seconds_min: float) -> tuple[int, ...]:
-    """Return the subtasks of a vertex that read nothing in the newest readings, over at least this many seconds.
+def still_subtasks(case: Case, vertex_id: VertexId) -> tuple[int, ...]:
+    """Return the subtasks of a vertex that read nothing in the newest readings, for two seconds or more.
 
     A subtask with nothing to read stands still too, so the caller has to know that records wait for it.
     """
@@ -313,7 +314,7 @@ def still_subtasks(case: Case, vertex_id: VertexId, *, seconds_min: float) -> tu
     earlier = [
         r
         for r in readings
-        if (last.observed_at - r.observed_at).total_seconds() >= seconds_min
+        if (last.observed_at - r.observed_at).total_seconds() >= _STILL_S
         and len(r.records_in_count) == len(last.records_in_count)
     ]
     if not earlier:

@@ -19,7 +19,6 @@ from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
 
-_STILL_S = 2.0
 # So many earlier checkpoints show how soon a sink takes a barrier.
 _EARLIER_MIN = 2
 # A busy ratio that is averaged over a minute grows by this much in two seconds.
@@ -95,7 +94,7 @@ def _is_forwarded(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) ->
         return not _are_mostly_pending(case, below)
     if _has_met_barrier(case, vertex_id, subtasks):
         return True
-    above = _above(case, vertex_id)
+    above = pressure.ancestors(case.evidence.topology, vertex_id)
     return not _are_mostly_pending(case, above) and _took_barriers_at_once(case, vertex_id, subtasks)
 
 
@@ -109,18 +108,6 @@ def _has_met_barrier(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...])
     """Return whether a first barrier is known at one of the subtasks although the vertex did not acknowledge."""
     met = [p.first_barrier_ms[list(subtasks)] for w in case.walked if (p := w.phases.get(vertex_id)) and p.pending]
     return any(highest_of(one) is not None for one in met)
-
-
-def _above(case: Case, vertex_id: VertexId) -> set[VertexId]:
-    """Return all vertices upstream of this one, directly or indirectly."""
-    topology = case.evidence.topology
-    found: set[VertexId] = set()
-    todo = [vertex_id]
-    while todo:
-        new = set(topology.upstream(todo.pop())) - found
-        found |= new
-        todo.extend(new)
-    return found
 
 
 def _took_barriers_at_once(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
@@ -155,7 +142,7 @@ def unanswered(case: Case) -> Verdict | None:
 
 def _is_held_above(case: Case, vertex_id: VertexId) -> bool:
     """Return whether a subtask upstream of the vertex did not acknowledge either, and stands still at its work."""
-    for above in _above(case, vertex_id):
+    for above in pressure.ancestors(case.evidence.topology, vertex_id):
         pending = {i for phases, _ in case.waiting if above in phases for i in phases[above].pending}
         if still_at_work(case, above, sorted(pending)):
             return True
@@ -171,7 +158,7 @@ def still_at_work(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> t
     topology = case.evidence.topology
     if not topology.upstream(vertex_id) and not topology.downstream(vertex_id):
         return ()
-    still = set(stalls.still_subtasks(case, vertex_id, seconds_min=_STILL_S))
+    still = set(stalls.still_subtasks(case, vertex_id))
     is_fed = bool(topology.upstream(vertex_id))
     readings = [r for r in case.readings if r.vertex_id == vertex_id] if still else []
     return tuple(i for i in subtasks if i in still and _is_at_work(readings, i, is_fed=is_fed))

@@ -14,8 +14,6 @@ from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
 
-_STILL_S = 2.0
-
 
 def before_forwarding(case: Case) -> Verdict | None:
     """Return the verdict if barriers reach subtasks early, which then neither acknowledge nor pass them on.
@@ -61,7 +59,7 @@ def _met_early(case: Case, vertex_id: VertexId) -> tuple[tuple[int, ...], float]
     early = [i for i in load.full_subtasks if i < gauges.size and 0 < gauges[i] <= soon_ms]
     details = [d for c in case.evidence.checkpoints if (d := c.detail(vertex_id)) is not None] if early else []
     never = [i for i in early if not any(d.ack_delay_ms[i : i + 1] != (None,) for d in details)]
-    still = set(stalls.still_subtasks(case, vertex_id, seconds_min=_STILL_S)) if details and never else set()
+    still = set(stalls.still_subtasks(case, vertex_id)) if details and never else set()
     held = tuple(i for i in never if i in still)
     return (held, float(max(gauges[list(held)]))) if held else None
 

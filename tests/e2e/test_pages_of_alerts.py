@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from tests.support.browsing import (
     LAPTOP,
     chromium,
+    focus,
     go,
     launched,
     opened,
@@ -103,12 +104,13 @@ def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(browser, si
 def test_an_incident_is_acknowledged_taken_commented_and_released_with_the_keyboard(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/incidents/i1")
+        expect(page.locator("#incident-say")).to_be_visible()
         expect(page.locator("#incident-release")).to_be_disabled()
         page.locator("#incident-say").press("Enter")
         expect(page.locator("#incident-answer")).to_contain_text("Enter a comment")
         page.locator("#incident-acknowledge").press("Enter")
         expect(page.locator("#incident-answer")).to_contain_text("Enter your name")
-        page.get_by_label("Your name (as typed)").focus()
+        focus(page.get_by_label("Your name (as typed)"))
         page.keyboard.type("maria")
         page.keyboard.press("Tab")
         page.keyboard.type("the disk is full")
@@ -223,6 +225,7 @@ def test_a_name_that_was_typed_once_is_in_the_field_of_every_page_until_it_is_ch
     with opened(browser, site) as (page, watch):
         page.goto("/ui/incidents/i1")
         incident = page.get_by_label("Your name (as typed)")
+        focus(incident)
         incident.press_sequentially("maria")
         expect(incident).to_have_value("maria")
         expect(page.get_by_label(silence)).to_have_value("maria")

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from backend.contracts.annotations import AnnotationIn
-from tests.support.browsing import chromium, go, launched, opened, until_charts_fit
+from tests.support.browsing import chromium, focus, go, launched, opened, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
@@ -89,7 +89,7 @@ def test_a_range_is_chosen_moved_and_left_by_keyboard(browser, site):
         page.keyboard.press("Enter")
         expect(page).to_have_url(before)
 
-        page.locator("#job-range-own summary").focus()
+        focus(page.locator("#job-range-own summary"))
         page.keyboard.press("Enter")
         page.fill("#job-range-from", "soon")
         page.keyboard.press("Enter")

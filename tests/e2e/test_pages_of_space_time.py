@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import chromium, launched, opened, overflowing, small_targets
+from tests.support.browsing import chromium, focus, launched, opened, overflowing, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 
@@ -60,11 +60,11 @@ def test_the_diagram_fits_each_width_and_theme(browser, site, fake, job, theme, 
 def test_the_keyboard_opens_the_diagram_and_a_vertex_and_the_address_keeps_it(browser, site, fake):
     with opened(browser, site) as (page, watch):
         page.goto(checkpoint_of(fake, "jwide"))
-        page.locator("#cp-head a:has-text('Space-time')").focus()
+        focus(page.locator("#cp-head a:has-text('Space-time')"))
         page.keyboard.press("Enter")
         expect(page.locator("h1")).to_have_text("Space-time diagram")
         first = page.locator("#st-vertices button").first
-        first.focus()
+        focus(first)
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(r"/space-time\?open=.+"))
         expect(page.locator("#st-vertices button").first).to_have_attribute("aria-pressed", "true")

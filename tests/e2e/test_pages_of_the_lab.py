@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import Weight, chromium, launched, opened, overflowing, small_targets
+from tests.support.browsing import Weight, chromium, focus, launched, opened, overflowing, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 
@@ -41,10 +41,10 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         page.goto(f"/ui/lab?{_SMALL}")
         expect(page.locator("#lab-status")).to_contain_text("not run yet")
         # A slider moves with the keyboard, and the address follows.
-        page.locator(".lab-slider [role=slider]").nth(1).focus()
+        focus(page.locator(".lab-slider [role=slider]").nth(1))
         page.keyboard.press("ArrowRight")
         expect(page).to_have_url(re.compile(r"duration=30"))
-        page.locator("#lab-run").focus()
+        focus(page.locator("#lab-run"))
         page.keyboard.press("Enter")
         expect(page.locator("#lab-status")).to_contain_text("completed")
         expect(page.locator("#lab-differences")).to_contain_text("times shorter")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from dashboard import routes, tour
-from tests.support.browsing import LAPTOP, chromium, launched, opened, overflowing, small_targets
+from tests.support.browsing import LAPTOP, chromium, focus, launched, opened, overflowing, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.made_up_alerts import ADVISED
@@ -109,7 +109,7 @@ def test_the_tour_is_offered_once_leads_to_the_measured_effect_and_gives_the_foc
         page.wait_for_selector("#fleet-grid .ag-row")
         page.keyboard.press("Shift+Tab")
         expect(page.locator("#tour-note")).to_have_count(0)
-        page.locator("#tour-start").focus()
+        focus(page.locator("#tour-start"))
         page.keyboard.press("Enter")
         expect(title).to_have_text("A job in trouble")
         page.keyboard.press("Escape")

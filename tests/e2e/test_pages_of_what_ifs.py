@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from backend.contracts.whatif import Tier
-from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.browsing import chromium, focus, launched, opened, overflowing
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
@@ -140,7 +140,7 @@ def test_a_slider_moves_with_the_keyboard_and_a_confirmation_shows_progress_is_c
         page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
         expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned")
         slider = page.get_by_role("slider", name="Interval")
-        slider.focus()
+        focus(slider)
         page.keyboard.press("ArrowRight")
         expect(page.locator("#whatif-said")).to_contain_text("interval 10.0 s")
         expect(page).to_have_url(re.compile(r"interval=10000\+ms"))

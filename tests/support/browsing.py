@@ -12,6 +12,7 @@ from pathlib import Path
 from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
+    Locator,
     Page,
     Playwright,
     Request,
@@ -185,6 +186,16 @@ def go(page: Page, path: str) -> None:
         }""",
         path,
     )
+
+
+def focus(target: Locator) -> None:
+    """Give an element the focus as soon as the page shows it.
+
+    An element of a page that awaits its first answer is hidden, and a hidden element silently takes no focus.
+    """
+    expect(target).to_be_visible()
+    target.focus()
+    expect(target).to_be_focused()
 
 
 def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:

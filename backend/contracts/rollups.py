@@ -28,6 +28,11 @@ class MeasureRollupOut(Model):
     p99: float
     expired_min: int | None = None
     """The least value of an expired checkpoint. Statistics at or above it are lower bounds. Null if none expired."""
+    exact_max: int | None = None
+    """The largest value below ``expired_min``. Percentiles above it are lower bounds, too.
+
+    Null if there is none, and in hours whose checkpoints were deleted before this was stored.
+    """
 
 
 class RollupHourOut(Model):

@@ -62,8 +62,8 @@ class RollupRunState(StrEnum):
 class MeasureRollup:
     """Exact statistics of one measure of one job over one hour. At least one checkpoint reported the measure.
 
-    ``expired_min`` is the least value of an expired checkpoint; None if none expired, and for measures that do not
-    count expired ones (``Measure.is_censored``).
+    ``expired_min`` is the least value of an expired checkpoint, and ``exact_max`` the largest value below it; None if
+    none expired, and for measures that do not count expired ones (``Measure.is_censored``).
     """
 
     present_count: int
@@ -74,6 +74,7 @@ class MeasureRollup:
     p95: float
     p99: float
     expired_min: int | None = None
+    exact_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,15 @@ class HourRollup:
     """False if the rollup was not stored, but computed from the checkpoints for this request."""
 
 
-def is_lower_bound(value: float | None, expired_min: float | None) -> bool:
-    """Return whether a statistic is only a lower bound, because checkpoints expired with a value at or below it."""
-    return value is not None and expired_min is not None and value >= expired_min
+def is_lower_bound(value: float | None, expired_min: float | None, exact_max: float | None = None) -> bool:
+    """Return whether a statistic is only a lower bound, because checkpoints expired with a value at or below it.
+
+    A percentile above ``exact_max``, the largest value below ``expired_min``, is interpolated with one that is a lower
+    bound, so it is one too.
+    """
+    if value is None or expired_min is None:
+        return False
+    return value >= expired_min or (exact_max is not None and value > exact_max)
 
 
 def hour_of(instant: datetime) -> datetime:

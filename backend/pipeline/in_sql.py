@@ -73,12 +73,13 @@ WITH per_hour AS (
     FROM per_hour
 )
 INSERT INTO rollup_staging (run_id, part, job_id, hour, measure, present_count, minimum, maximum, total,
-    p50, p95, p99, expired_min, bucket_index, bucket_count)
+    p50, p95, p99, expired_min, exact_max, bucket_index, bucket_count)
 SELECT %(run)s, '{PART}', h.job_id, h.hour, m.measure, s.present_count, s.minimum, s.maximum, s.total,
-    s.quantiles[1], s.quantiles[2], s.quantiles[3], m.expired_min, b.bucket_index, b.bucket_count
+    s.quantiles[1], s.quantiles[2], s.quantiles[3], m.expired_min, s.exact_max, b.bucket_index, b.bucket_count
 FROM per_hour h CROSS JOIN LATERAL (VALUES {_PAIRS}) m (measure, measured, expired_min)
 CROSS JOIN LATERAL (
     SELECT count(*) AS present_count, min(v) AS minimum, max(v) AS maximum, sum(v)::text AS total,
+        max(v) FILTER (WHERE v < m.expired_min) AS exact_max,
         percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY v) AS quantiles
     FROM unnest(m.measured) v
 ) s

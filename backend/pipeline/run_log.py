@@ -65,9 +65,9 @@ FROM {_STAGED} AND measure IS NULL ORDER BY job_id, hour
 """
 _MOVE_MEASURES = f"""
 INSERT INTO rollup_measures (job_id, measure, hour, present_count, minimum, maximum, total, p50, p95, p99,
-    expired_min, bucket_index, bucket_count)
+    expired_min, exact_max, bucket_index, bucket_count)
 SELECT job_id, measure, hour, present_count, minimum, maximum, total::numeric, p50, p95, p99,
-    expired_min, bucket_index::int2[], bucket_count::int8[]
+    expired_min, exact_max, bucket_index::int2[], bucket_count::int8[]
 FROM {_STAGED} AND measure IS NOT NULL ORDER BY job_id, measure, hour
 """
 

@@ -44,11 +44,13 @@ _STATEMENT_TIMEOUT_MS = 600_000
 CHECKPOINT_SCHEMA = "job_id string, hour timestamp, status string, failure_reason string, completed_at timestamp, " + (
     ", ".join(f"{measure} bigint" for measure in Measure)
 )
+_STATISTICS = (
+    "present_count bigint, minimum bigint, maximum bigint, total string, p50 double, p95 double, p99 double,"
+    " expired_min bigint, exact_max bigint, bucket_index string, bucket_count string"
+)
 STAGING_SCHEMA = (
     "job_id string, hour timestamp, measure string, triggered_count bigint, completed_count bigint,"
-    " failed_count bigint, failed_by_reason string, last_completed_at timestamp, present_count bigint,"
-    " minimum bigint, maximum bigint, total string, p50 double, p95 double, p99 double,"
-    " expired_min bigint, bucket_index string, bucket_count string"
+    f" failed_count bigint, failed_by_reason string, last_completed_at timestamp, {_STATISTICS}"
 )
 _SELECT = (
     "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, status, failure_reason,"

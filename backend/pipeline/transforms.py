@@ -96,6 +96,7 @@ def _measures(checkpoints: DataFrame) -> DataFrame:
         F.col("total").cast("string").alias("total"),
         *(_quantile(share).alias(name) for name, share in _SHARES.items()),
         "expired_min",
+        F.array_max(F.filter("ordered", lambda value: value < F.col("expired_min"))).alias("exact_max"),
         _array_text("buckets.bucket").alias("bucket_index"),
         _array_text("buckets.number").alias("bucket_count"),
     )

@@ -154,7 +154,7 @@ def _words(hour: RollupHourOut, name: str) -> str:
     if found is None:
         return text.MISSING
     value = float(getattr(found, name))
-    return text.bounded(text.duration(value), is_lower_bound=is_lower_bound(value, found.expired_min))
+    return text.bounded(text.duration(value), is_lower_bound=is_lower_bound(value, found.expired_min, found.exact_max))
 
 
 def _hover(hour: RollupHourOut, where: tzinfo) -> str:
@@ -186,7 +186,7 @@ def _cell(measure: MeasureRollupOut | None, name: str) -> Cell:
     if measure is None:
         return None
     value: float = getattr(measure, name)
-    return f"> {value:.15g}" if is_lower_bound(value, measure.expired_min) else value
+    return f"> {value:.15g}" if is_lower_bound(value, measure.expired_min, measure.exact_max) else value
 
 
 def _table(hours: Sequence[RollupHourOut]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -14,6 +15,7 @@ from backend.domain.errors import HostError, StoreUnavailableError
 from backend.store.schema import migrate
 from backend.store.schema.partitions import Partitions, day_of
 from tests.support.clusters import ROOT
+from tests.support.many_checkpoints import insert, row
 from tests.support.observations import NOW
 from tests.support.waiting import PATIENCE_S
 
@@ -177,6 +179,26 @@ def test_the_outcomes_of_earlier_requests_are_found_by_their_reasons_and_unknown
     assert dict(zip(rows, found, strict=True)) == rows
     migrate.downgrade(empty_database, "0027")
     assert _value(empty_database, "SELECT count(*) FROM recommendation_events") == len(rows)
+
+
+def test_hours_with_expired_checkpoints_are_rolled_up_again_for_their_largest_exact_value(empty_database):
+    hours = [datetime(2026, 11, 20, hour, tzinfo=UTC) for hour in (3, 4)]
+    migrate.upgrade(empty_database)
+    migrate.downgrade(empty_database, "0028")
+    insert(
+        empty_database,
+        [
+            row("j", 1, hours[0], "failed", failure_reason="expired", end_to_end_duration_ms=60_000),
+            row("j", 2, hours[1], end_to_end_duration_ms=200),
+        ],
+    )
+    with psycopg.connect(empty_database) as connection:
+        for hour in hours:
+            connection.execute("INSERT INTO rollup_hours (hour, horizon_xid) VALUES (%s, 9)", [hour])
+
+    migrate.upgrade(empty_database)
+
+    assert _value(empty_database, "SELECT array_agg(hour) FROM rollup_hours") == hours[1:]
 
 
 def test_going_back_is_refused_while_there_are_targets_of_kinds_that_the_older_revision_does_not_know(empty_database):

@@ -105,7 +105,8 @@ def _exact_measures(url, measure, until=NOW):
         url,
         f"SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count({measure}), min({measure}),"
         f" max({measure}), sum({measure}),"
-        f" percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY {measure}), {limit}, array_agg({measure})"
+        f" percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY {measure}), {limit}, array_agg({measure}),"
+        f" array_agg({measure}) FILTER (WHERE status = 'completed')"
         f" FROM checkpoints WHERE kind = 'checkpoint' AND ({counted}) AND triggered_at < %s"
         f" GROUP BY 1, 2 HAVING count({measure}) > 0 ORDER BY 1, 2",
         hour_of(until),
@@ -146,12 +147,14 @@ def _assert_exact(url, until=NOW):
         kept = _rows(
             url,
             "SELECT job_id, hour, present_count, minimum, maximum, total, ARRAY[p50, p95, p99], expired_min,"
-            " bucket_index, bucket_count FROM rollup_measures WHERE measure = %s ORDER BY 1, 2",
+            " bucket_index, bucket_count, exact_max FROM rollup_measures WHERE measure = %s ORDER BY 1, 2",
             measure.value,
         )
         exact = _exact_measures(url, measure, until)
         # The values must be equal to the last bit, including the quantiles.
         assert [k[:8] for k in kept] == [e[:8] for e in exact], f"{measure}, seed {SEED}"
+        below = [[v for v in e[9] or () if v is not None and e[7] is not None and v < e[7]] for e in exact]
+        assert [k[10] for k in kept] == [max(values, default=None) for values in below], f"{measure}, seed {SEED}"
         buckets = [log_buckets.count(v for v in e[8] if v is not None) for e in exact]
         assert [dict(zip(k[8], k[9], strict=True)) for k in kept] == buckets, f"{measure}, seed {SEED}"
         hours[measure] = len(kept)

@@ -49,6 +49,7 @@ async def test_an_hour_sums_up_its_checkpoints_and_omits_values_that_none_report
     duration = newest.measures["end_to_end_duration_ms"]
     assert (duration.present_count, duration.min, duration.max, duration.sum) == (3, 311, 313, "936")
     assert (duration.p50, duration.p95, duration.expired_min) == (312.0, pytest.approx(312.9), 312)
+    assert duration.exact_max == 311
     # No checkpoint reported persisted in-flight bytes, so this measure is missing.
     assert "persisted_bytes" not in newest.measures
     assert (oldest.hour, oldest.completed_count) == (NOW - timedelta(hours=4), 3)

@@ -68,6 +68,7 @@ class _Hour:
     is_rolled_up: bool
     buckets: Buckets = field(default_factory=dict)
     expired_min_ms: int | None = None
+    exact_max_ms: int | None = None
 
 
 async def count_up_to(
@@ -159,16 +160,14 @@ def _in_steps(hours: Iterable[_Hour], step: timedelta) -> list[StepRecord]:
 
 def _step(at: datetime, hours: Sequence[_Hour], *, is_hour: bool) -> StepRecord:
     expired_min = min((h.expired_min_ms for h in hours if h.expired_min_ms is not None), default=None)
-    limit_ms: float | None = expired_min
     if is_hour:
         p50_ms, p95_ms = hours[0].p50_ms, hours[0].p95_ms
-        # A rollup has no value next to its quantiles, so one just below an expired checkpoint's counts as exact.
-        p50_reached, p95_reached = p50_ms, p95_ms
+        is_p50_bound, is_p95_bound = (is_lower_bound(v, expired_min, hours[0].exact_max_ms) for v in (p50_ms, p95_ms))
     else:
         limit_ms = None if expired_min is None else rounded(expired_min)
         buckets = merge(pair for h in hours for pair in h.buckets.items())
         p50_ms, p95_ms = quantile(buckets, 0.5), quantile(buckets, 0.95)
-        p50_reached, p95_reached = reached(buckets, 0.5), reached(buckets, 0.95)
+        is_p50_bound, is_p95_bound = (is_lower_bound(reached(buckets, q), limit_ms) for q in (0.5, 0.95))
     max_ms = max((h.max_ms for h in hours if h.max_ms is not None), default=None)
     return StepRecord(
         at=at,
@@ -179,8 +178,8 @@ def _step(at: datetime, hours: Sequence[_Hour], *, is_hour: bool) -> StepRecord:
         max_ms=max_ms,
         hours=len(hours),
         rolled_up_hours=sum(h.is_rolled_up for h in hours),
-        is_p50_lower_bound=is_lower_bound(p50_reached, limit_ms),
-        is_p95_lower_bound=is_lower_bound(p95_reached, limit_ms),
+        is_p50_lower_bound=is_p50_bound,
+        is_p95_lower_bound=is_p95_bound,
         is_max_lower_bound=is_lower_bound(max_ms, expired_min),
     )
 
@@ -189,7 +188,7 @@ _ROLLUP, _MEASURE = tables.rollups.c, tables.rollup_measures.c
 _OF_HOURS = (
     select(
         *(_ROLLUP.hour, _ROLLUP.completed_count, _ROLLUP.failed_count),
-        *(_MEASURE.p50, _MEASURE.p95, _MEASURE.maximum, _MEASURE.expired_min),
+        *(_MEASURE.p50, _MEASURE.p95, _MEASURE.maximum, _MEASURE.expired_min, _MEASURE.exact_max),
         *(_MEASURE.bucket_index, _MEASURE.bucket_count),
     )
     .select_from(
@@ -225,8 +224,9 @@ async def _rolled_up(
             is_rolled_up=True,
             buckets=_buckets(index, count) if with_buckets else {},
             expired_min_ms=expired_min,
+            exact_max_ms=exact_max,
         )
-        for hour, completed, failed, p50, p95, longest, expired_min, index, count in rows
+        for hour, completed, failed, p50, p95, longest, expired_min, exact_max, index, count in rows
     ]
 
 
@@ -267,7 +267,9 @@ _COMPUTED = _of_gaps(
     "SELECT date_trunc('hour', c.triggered_at, 'UTC') AS hour, count(*) FILTER (WHERE c.status = 'completed'),"
     " count(*) FILTER (WHERE c.status = 'failed'),"
     " percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY c.end_to_end_duration_ms) FILTER (WHERE {counted}),"
-    " max(c.end_to_end_duration_ms) FILTER (WHERE {counted}), min(c.end_to_end_duration_ms) FILTER (WHERE {expired})"
+    " max(c.end_to_end_duration_ms) FILTER (WHERE {counted}), min(c.end_to_end_duration_ms) FILTER (WHERE {expired}),"
+    " (SELECT max(v) FROM unnest(array_agg(c.end_to_end_duration_ms) FILTER (WHERE c.status = 'completed')) v"
+    " WHERE v < min(c.end_to_end_duration_ms) FILTER (WHERE {expired}))"
     " FROM {gaps} JOIN checkpoints c ON {in_gap} WHERE c.kind = 'checkpoint' GROUP BY 1"
 )
 _COMPUTED_BUCKETS = _of_gaps(
@@ -321,8 +323,11 @@ async def _computed(
             is_rolled_up=False,
             buckets=buckets.get(hour, {}),
             expired_min_ms=expired_min,
+            exact_max_ms=exact_max,
         )
-        for hour, completed, failed, quantiles, longest, expired_min in await connection.execute(_COMPUTED, values)
+        for hour, completed, failed, quantiles, longest, expired_min, exact_max in await connection.execute(
+            _COMPUTED, values
+        )
         for p50, p95 in [quantiles or (None, None)]
     ]
 

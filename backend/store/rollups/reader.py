@@ -361,8 +361,20 @@ def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
         number.filter(is_counted).label(f"{measure.value} {name}")
         for name, number in (of_all | {"quantiles": quantiles}).items()
     ]
-    expired = [func.min(column).filter(_IS_EXPIRED).label(f"{measure.value} expired")] if measure.is_censored else []
-    return [*found, *expired]
+    return [*found, *(_limits(measure, column) if measure.is_censored else ())]
+
+
+def _limits(measure: Measure, column: ColumnElement[int]) -> tuple[ColumnElement[Any], ...]:
+    """Return the columns ``expired_min`` and ``exact_max`` of one measure."""
+    # The second is SQL text, because it is an aggregate over an aggregate.
+    expired, counted = f"status = 'failed' AND failure_reason = '{FailureReason.EXPIRED.value}'", "status = 'completed'"
+    exact_max: ColumnElement[int] = literal_column(
+        f"(SELECT max(v) FROM unnest(array_agg({measure.value}) FILTER (WHERE {counted})) v"  # noqa: S608  our columns
+        f" WHERE v < min({measure.value}) FILTER (WHERE {expired}))"
+    )
+    return func.min(column).filter(_IS_EXPIRED).label(f"{measure.value} expired"), exact_max.label(
+        f"{measure.value} exact"
+    )
 
 
 @lru_cache(maxsize=64)
@@ -397,9 +409,8 @@ def _measures(row: RowMapping) -> Mapping[Measure, MeasureRollup]:
             row[f"{m.value} {name}"] for name in ("count", "min", "max", "sum", "quantiles")
         )
         if count:
-            expired_min = row[f"{m.value} expired"] if m.is_censored else None
-            p50, p95, p99 = quantiles
-            found[m] = MeasureRollup(count, low, high, int(total), p50, p95, p99, expired_min)
+            limits = [row[f"{m.value} {name}"] for name in ("expired", "exact")] if m.is_censored else []
+            found[m] = MeasureRollup(count, low, high, int(total), *quantiles, *limits)
     return found
 
 

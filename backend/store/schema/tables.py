@@ -81,12 +81,12 @@ target_health = Table(
     Column("engine", Text),
     Column("engine_version", Text),
     # The columns from here to ``poll_interval_s`` are the number of polls, and exponentially weighted means over
-    # about the last 20 polls.
+    # about the last 20 polls. ``set_interval_s`` is the interval that the collector is set to.
     Column("poll_count", BigInteger, nullable=False, server_default="0"),
     Column("requests_per_poll", Double),
     Column("bytes_per_poll", Double),
     Column("poll_duration_ms", Double),
-    Column("poll_interval_s", Double),
+    *(Column("poll_interval_s", Double), Column("set_interval_s", Double)),
     # The number of checkpoints that were refused because their trigger is outside the accepted days, or their id is
     # out of bounds.
     Column("rejected_count", BigInteger, nullable=False, server_default="0"),
@@ -521,8 +521,8 @@ rollup_measures = Table(
     Column("p50", Double, nullable=False),
     Column("p95", Double, nullable=False),
     Column("p99", Double, nullable=False),
-    # The least duration of an expired checkpoint. NULL if none expired, and for other measures.
-    Column("expired_min", BigInteger),
+    # The least value of an expired checkpoint, and the largest below it. NULL if none expired, and for other measures.
+    *(Column("expired_min", BigInteger), Column("exact_max", BigInteger)),
     # Indexes and counts of the buckets of ``analysis.numbers.log_buckets``, the lowest bucket first.
     Column("bucket_index", ARRAY(SmallInteger), nullable=False),
     Column("bucket_count", ARRAY(BigInteger), nullable=False),
@@ -562,7 +562,7 @@ rollup_staging = Table(
     Column("p50", Double),
     Column("p95", Double),
     Column("p99", Double),
-    Column("expired_min", BigInteger),
+    *(Column("expired_min", BigInteger), Column("exact_max", BigInteger)),
     Column("bucket_index", Text),
     Column("bucket_count", Text),
     prefixes=["UNLOGGED"],

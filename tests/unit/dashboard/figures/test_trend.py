@@ -26,6 +26,19 @@ def test_a_single_hour_is_written_out_and_two_hours_are_drawn(count):
     assert chart.summary.startswith(f"{count} hour{'' if count == 1 else 's'} with checkpoints")
 
 
+def test_a_percentile_between_the_largest_exact_value_and_that_of_an_expired_checkpoint_is_shown_as_a_lower_bound():
+    hour: RollupHourOut = example("rollup_hour")
+    ms = hour.measures["end_to_end_duration_ms"]
+    limits = {"expired_min": ms.max + 60_000, "exact_max": round(ms.p50)}
+    bound = {**hour.measures, "end_to_end_duration_ms": ms.model_copy(update=limits)}
+
+    table = trend.trend([hour.model_copy(update={"measures": bound})], theme=LIGHT, where=UTC).table
+
+    first = dict(zip(table.columns, table.rows[0], strict=True))
+    assert first["duration p50 (ms)"] == ms.p50
+    assert first["duration p95 (ms)"].startswith("> ")
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_statistic_that_expired_checkpoints_make_a_lower_bound_is_shown_as_one(count):
     hour: RollupHourOut = example("rollup_hour")

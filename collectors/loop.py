@@ -203,7 +203,7 @@ class TargetLoop:
         if state.failures_in_a_row:
             _log.info("target answers again", target=self._target_id, failures=state.failures_in_a_row)
         state.failures_in_a_row, state.reason = 0, None
-        self._unwritten.append(self._completed(observation))
+        self._unwritten.append(replace(self._completed(observation), set_interval_s=self._interval_s))
         if len(self._unwritten) > self._options.buffer_max:
             self._drop(self._unwritten.popleft())
 

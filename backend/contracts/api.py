@@ -178,6 +178,8 @@ class PollCostOut(Model):
     bytes_per_poll: float
     poll_duration_ms: float
     poll_interval_s: float
+    set_interval_s: float | None = None
+    """The interval that the collector is set to. Null until a collector of this version has polled the target."""
 
 
 class TargetShedOut(Model):

@@ -1,9 +1,10 @@
 """Decides whether what is known of a job is current, and if it is not, why.
 
 What is known of a job is as old as its newest reading. A job that collectors poll is stale once its newest reading is
-older than ``stale_after``: two polls of its target, the time that one poll takes, and a grace. The grace is as long as
-the session of a collector lives, so by the time a job is stale, it is known whether a collector runs. A job that pushes
-its own events is stale after the time of nine of them.
+older than ``stale_after``: two poll intervals of its target, the time that one poll takes, and a grace. The interval is
+the one that the collector is set to. A measured one would grow while a collector is slow, so that its readings would
+count as fresh again. The grace is as long as the session of a collector lives, so by the time a job is stale, it is
+known whether a collector runs. A job that pushes its own events is stale after the time of nine of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PUSHED_STALE_AFTER: Final = timedelta(seconds=90)
 A listener whose push failed retries within 78 s, so its job does not become stale.
 """
 UNMEASURED_STALE_AFTER: Final = timedelta(seconds=60)
-"""The limit of a target whose poll interval is not known yet, because it was read at most once."""
+"""The limit of a target whose poll interval is not known, because only an earlier version read it, and only once."""
 _MISSED_POLLS = 2
 
 
@@ -102,6 +103,8 @@ class Polls:
     duration_ms: float | None = None
     reason: str | None = None
     """Why the last poll failed, or which jobs it could not read."""
+    set_interval_s: float | None = None
+    """The interval that the collector is set to. None if only collectors of earlier versions polled the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,14 @@ def stale_after(polls: Polls, *, is_pushed: bool) -> timedelta:
     """Return the age from which a reading is stale."""
     if is_pushed:
         return PUSHED_STALE_AFTER
-    if polls.interval_s is None:
+    interval_s = polls.interval_s if polls.set_interval_s is None else polls.set_interval_s
+    if interval_s is None:
         return UNMEASURED_STALE_AFTER
     # A reading has the time at which its poll began, and is stored when the poll ends.
-    longest_s = _MISSED_POLLS * polls.interval_s + (polls.duration_ms or 0.0) / 1000
-    return timedelta(seconds=longest_s) + GRACE
+    duration_s = (polls.duration_ms or 0.0) / 1000
+    if polls.set_interval_s is not None:
+        duration_s = min(duration_s, polls.set_interval_s)
+    return timedelta(seconds=_MISSED_POLLS * interval_s + duration_s) + GRACE
 
 
 def freshness(reading: NewestReading, now: datetime) -> Freshness:

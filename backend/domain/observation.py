@@ -137,6 +137,8 @@ class Observation:
     """For pushed data, the time of arrival on our clock; ``observed_at`` is then a time on the job's clock."""
     shed: Shed = NOTHING_SHED
     """What was read earlier and lost before it was stored."""
+    set_interval_s: float | None = None
+    """The interval at which the collector is set to poll the target, however long its polls take."""
 
     @property
     def shed_in_all(self) -> Shed:

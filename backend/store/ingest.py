@@ -134,12 +134,9 @@ _MEASURED = [_HEALTH.requests_per_poll, _HEALTH.bytes_per_poll, _HEALTH.poll_dur
 _IS_OK = literal_column(f"'{TargetState.OK}'", Text)
 _SHED = [_HEALTH.rejected_count, _HEALTH.shed_checkpoint_count, _HEALTH.shed_detail_count]
 _REPORTED = [
-    _HEALTH.reason,
-    _HEALTH.engine,
-    _HEALTH.engine_version,
-    *_MEASURED,
-    *_SHED,
-    _HEALTH.clock_offset_ms,
+    *(_HEALTH.reason, _HEALTH.engine, _HEALTH.engine_version),
+    *(*_MEASURED, *_SHED),
+    *(_HEALTH.clock_offset_ms, _HEALTH.set_interval_s),
 ]
 _AT = bindparam("at", type_=tables.Instant)
 
@@ -163,6 +160,7 @@ def _success(new: Mapping[str, ColumnElement[Any]], at: ColumnElement[datetime])
         "poll_interval_s": func.coalesce(
             _HEALTH.poll_interval_s + (interval_s - _HEALTH.poll_interval_s) / _COST_POLLS, seconds
         ),
+        "set_interval_s": func.coalesce(new["set_interval_s"], _HEALTH.set_interval_s),
         "last_shed_at": func.coalesce(new["last_shed_at"], _HEALTH.last_shed_at),
         "clock_offset_ms": func.coalesce(new["clock_offset_ms"], _HEALTH.clock_offset_ms),
     }
@@ -568,6 +566,7 @@ def _health_row(observation: Observation, rejected_count: int) -> dict[str, Any]
         "shed_detail_count": shed.detail_count,
         "last_shed_at": at if shed != NOTHING_SHED else None,
         "clock_offset_ms": observation.clock_offset_ms,
+        "set_interval_s": observation.set_interval_s,
     }
 
 

@@ -338,6 +338,10 @@ def _shed(shed: TargetShedOut) -> Component:
     )
 
 
+# A mean interval above this multiple of the set one is named: the collector does not poll in time.
+_LATE_MEAN = 1.5
+
+
 def _cost(target: TargetOut) -> Component:
     cost = target.cost
     if cost is None:
@@ -347,6 +351,8 @@ def _cost(target: TargetOut) -> Component:
         return html.Span(
             f"none: pushes {every}", title="Barrierscope does not poll it; mean over the last pushes, measured"
         )
+    if cost.set_interval_s is not None and cost.poll_interval_s > _LATE_MEAN * cost.set_interval_s:
+        every += f" (set to {text.duration(cost.set_interval_s * 1000)})"
     took = text.duration(round(cost.poll_duration_ms))
     return html.Span(
         [

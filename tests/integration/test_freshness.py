@@ -72,6 +72,22 @@ async def test_a_row_is_stale_from_the_stated_age_on_and_says_that_no_collector_
     assert row["freshness"]["read_at"] == row["observed_at"]
 
 
+async def test_a_reading_stays_stale_while_a_slow_collector_polls_less_often_than_it_is_set_to(
+    client, clock, writer, target, database
+):
+    with _collector(database):
+        for n in range(12):
+            clock.at = NOW + n * timedelta(seconds=30)
+            seen = observation(target, job([completed(1)] if n == 0 else []), at=clock.at)
+            await writer.write(replace(seen, set_interval_s=2.0))
+        polled = (await _json(client, "targets"))["items"][0]["cost"]
+        assert (await _row(client))["freshness"]["state"] == "fresh"
+        clock.at += timedelta(seconds=20)
+        row = await _row(client)
+    assert (polled["poll_interval_s"], polled["set_interval_s"]) == (30.0, 2.0)
+    assert (row["freshness"]["state"], row["freshness"]["is_stale"]) == ("not-read", True)
+
+
 async def test_the_reason_tells_a_collector_that_is_late_from_a_target_that_does_not_answer(
     client, clock, writer, target, database
 ):

@@ -131,6 +131,7 @@ async def test_a_target_slower_than_the_interval_gets_a_pause_between_polls() ->
     run = Run(lambda _: 5.0, interval_s=2.0)
     await run.go(60)
     assert set(run.gaps_s) == {7.0}
+    assert {o.set_interval_s for o in run.store.written} == {2.0}, "the set interval, not the measured one"
 
 
 async def test_a_short_history_is_polled_before_its_entries_disappear() -> None:
@@ -138,6 +139,7 @@ async def test_a_short_history_is_polled_before_its_entries_disappear() -> None:
     run.collector.poll_within_s = 2.5
     await run.go(120)
     assert set(run.gaps_s) == {2.5}
+    assert {o.set_interval_s for o in run.store.written} == {2.5}
 
 
 async def test_polls_that_follow_too_late_leave_out_details_until_enough_polls_were_in_time() -> None:

@@ -176,8 +176,7 @@ _OF_TARGET = (
     _HEALTH.reason.is_not(None).label("is_partial"),
     func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms).label("engine_clock_offset_ms"),
     _HEALTH.engine_version,
-    _HEALTH.poll_interval_s,
-    _HEALTH.poll_duration_ms,
+    *(_HEALTH.poll_interval_s, _HEALTH.set_interval_s, _HEALTH.poll_duration_ms),
     _HEALTH.reason.label("poll_reason"),
 )
 
@@ -256,7 +255,7 @@ async def list_marks(connection: AsyncConnection) -> list[JobMark]:
             _state_of(row._mapping),
             row.engine_clock_offset_ms,
             row.engine_version,
-            Polls(row.poll_interval_s, row.poll_duration_ms, row.poll_reason),
+            _polls(row._mapping),
         )
         for row in (await connection.execute(_MARKS)).all()
     ]
@@ -531,8 +530,12 @@ def _job(row: RowMapping) -> JobRecord:
         run=_run(row),
         target_state=_state_of(row),
         clock_offset_ms=row["engine_clock_offset_ms"],
-        polls=Polls(row["poll_interval_s"], row["poll_duration_ms"], row["poll_reason"]),
+        polls=_polls(row),
     )
+
+
+def _polls(row: RowMapping) -> Polls:
+    return Polls(row["poll_interval_s"], row["poll_duration_ms"], row["poll_reason"], row["set_interval_s"])
 
 
 def _state_of(row: RowMapping) -> TargetState:

@@ -47,6 +47,8 @@ class TargetCost:
     bytes_per_poll: float
     poll_duration_ms: float
     poll_interval_s: float | None
+    set_interval_s: float | None = None
+    """The interval that the collector is set to."""
 
 
 @dataclass(frozen=True, slots=True)

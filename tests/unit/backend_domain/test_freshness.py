@@ -49,6 +49,18 @@ def test_a_job_that_is_read_once_an_hour_is_not_stale_after_a_minute():
     assert _after(timedelta(minutes=61), polls=Polls(interval_s=3600.0)) is Freshness.FRESH
 
 
+def test_a_collector_that_stays_slow_does_not_make_old_readings_fresh():
+    slow = Polls(interval_s=20.0, duration_ms=15_000.0, set_interval_s=2.0)
+    assert stale_after(slow, is_pushed=False) == timedelta(seconds=16)
+    assert _after(timedelta(seconds=20), polls=slow) is Freshness.NOT_READ
+
+
+@pytest.mark.parametrize("interval_s", [None, 2.0, 3600.0])
+def test_the_interval_that_a_collector_is_set_to_counts_whatever_was_measured(interval_s):
+    hourly = Polls(interval_s=interval_s, duration_ms=500.0, set_interval_s=3600.0)
+    assert stale_after(hourly, is_pushed=False) == timedelta(hours=2, seconds=10.5)
+
+
 def test_a_target_whose_interval_is_not_measured_yet_has_a_limit_of_its_own():
     unmeasured = {"polls": Polls(), "has_collector": False}
     assert _after(UNMEASURED_STALE_AFTER, **unmeasured) is Freshness.FRESH

@@ -72,6 +72,17 @@ async def test_the_list_shows_health_with_its_reason_and_what_a_poll_costs(ui):
     assert "not read in time: 3 checkpoints, details of 1 204 more" in shown
 
 
+@pytest.mark.parametrize(("mean_s", "is_late"), [(2.5, False), (22.0, True)])
+async def test_a_target_that_is_polled_less_often_than_set_shows_both_intervals(ui, mean_s, is_late):
+    polled = ui.fake.targets["tflink"]
+    cost = polled.cost.model_copy(update={"poll_interval_s": mean_s, "set_interval_s": 2.0})
+    ui.fake.targets["tflink"] = polled.model_copy(update={"cost": cost})
+
+    answer = await ui.call("targets-list.children", LOOK, by="look.data")
+
+    assert ("every 22.0 s (set to 2.0 s)" in texts(answer["targets-list"]["children"])) == is_late
+
+
 async def test_a_poll_replaces_the_cells_that_changed_and_leaves_the_buttons(ui):
     first = await ui.call("targets-list.children", LOOK, by="look.data")
     seen = LOOK | {"targets-digest.data": first["targets-digest"]["data"]}

@@ -94,6 +94,7 @@ def advise(
     settings_since: datetime | None = None,
     case: Case | None = None,
     choice: TierChoice | None = None,
+    is_simulated: bool = False,
     diagnosis: Diagnosis | None = None,
 ) -> Advice:
     """Return the recommendations for a job, from the same evidence as its verdict.
@@ -102,6 +103,8 @@ def advise(
     that is known. Earlier checkpoints are left out, because checkpoints under other settings predict nothing.
     ``case`` is the case of the job from the same evidence, and ``diagnosis`` what ``diagnose`` says of it, if the
     caller has them already. ``choice`` is what the fast simulation chose for this job (``choosing``), if it was asked.
+    ``is_simulated`` is whether the caller asks it when a choice is due. Until then, the rules do not decide in its
+    place with which settings the job loses least.
     """
     topics = topics_of(engine)
     if not _has_topic(engine, topics[0]):
@@ -113,13 +116,15 @@ def advise(
     )
     is_asked = _is_enough(known) and _without_checkpoints(known) is None and by_simulation.is_wanted(known)
     simulated, why_unused = by_simulation.answers(known, choice) if is_asked else ({}, None)
+    is_decider = is_asked and by_simulation.is_decider(choice, is_simulated=is_simulated)
+    known = replace(known, undecided=why_unused if is_decider else None)
     answers = [_asked(known, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]
     advice = _advice(evidence, answers, len(known.recorded), known)
     if not is_asked:
         return advice
     return replace(
         advice,
-        chosen_by=by_simulation.chosen_by(choice, why_unused),
+        chosen_by=by_simulation.chosen_by(choice, why_unused, is_decider=is_decider),
         is_choice_due=choice is None or choice.is_due(known.evidence.config, known.evidence.now, known.ids),
     )
 

@@ -147,6 +147,11 @@ class Situation:
     """The evidence from which models of the job are built: readings of a longer time. None: that of the facts."""
     series: Series | None = None
     """The choices of settings that were followed before, of which the present ones are the last; None without any."""
+    undecided: str | None = None
+    """Why the fast simulation has not decided with which settings this job loses least (R-INT-1).
+
+    The rules do not decide that in its place. None if it has decided, and if it cannot decide for this job.
+    """
 
     @property
     def engine_words(self) -> str:

@@ -171,6 +171,7 @@ class AdviceReplayer:
             case=case,
             diagnosis=said,
             choice=None if self._choice is None or self._choice[0] != moment.run.id else self._choice[1],
+            is_simulated=self._choose_for is not None,
         )
         if advice.is_choice_due and self._choose_for is not None:
             # As in the service, the next advice uses it.

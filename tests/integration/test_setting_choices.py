@@ -41,6 +41,7 @@ pytestmark = pytest.mark.anyio
 CONFIG = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
 CLUSTER = (("taskmanager.memory.segment-size", "16 kb"),)
 READINGS = tuple(readings())
+NOT_COMPARED = "the fast simulation has not compared any settings for this job yet"
 FAILURES = tuple((START - timedelta(hours=n), f"lost {n}") for n in range(5, 0, -1))
 
 
@@ -120,6 +121,8 @@ async def test_the_next_finding_of_every_process_uses_the_choice_that_one_proces
 
     assert before.chosen_by.tier is None
     assert "has not compared" in before.chosen_by.text
+    waiting = [s.reason for s in before.silences if s.topic is Topic.INTERVAL]
+    assert waiting == [f"no interval is chosen by what it loses, because {NOT_COMPARED}"]
     assert after.chosen_by.tier == "fast"
     (card,) = (c for c in after.cards if c.recommendation.topic is Topic.MODE)
     assert card.recommendation.chosen_by == "fast"
@@ -196,6 +199,32 @@ async def test_nothing_is_chosen_before_the_simulation_is_ready_or_for_jobs_with
     unready = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(), choosing)
     assert await unready.choose_next() == 0
     assert choosing.count == 0
+
+
+async def test_a_process_that_could_not_compile_lets_the_rules_choose_until_another_one_simulates(
+    engine, clock, report, parts
+):
+    choosing, chooser = parts
+    await report()
+    evidence = EvidenceReader(clock)
+    tiers = QuickTiers()
+    tiers.begin()
+    failed = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), tiers, choosing)
+    assert await failed.choose_next() == 0
+    tiers.finish("no compiler")
+    assert await failed.choose_next() > 0
+    await report(count=9, at_s=100)
+    refused_text = (await advice_of(engine, clock)).chosen_by.text
+    await report(count=9, at_s=1_000)
+    assert await failed.choose_next() > 0
+    assert await chooser.choose_next() > 0
+    await report(count=10, at_s=1_100)
+    after = await advice_of(engine, clock)
+
+    assert "could not be compiled (no compiler)" in refused_text
+    assert "only the simulation" not in refused_text
+    assert choosing.count == 1
+    assert after.chosen_by.tier == "fast"
 
 
 async def test_an_unexpected_error_is_kept_as_a_refusal(engine, clock, report, parts):

@@ -49,5 +49,5 @@ def uncalibrated(known) -> JobModel:
     return build(known.evidence, engine=known.engine, version=known.version)
 
 
-def advised(evidence, choice):
-    return advise(evidence, engine=RUNTIME, version="0.0.0", choice=choice)
+def advised(evidence, choice, *, is_simulated=True):
+    return advise(evidence, engine=RUNTIME, version="0.0.0", choice=choice, is_simulated=is_simulated)

@@ -38,6 +38,7 @@ from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 
 _SURE_ERROR, _FAIR_ERROR = 0.2, 0.5
+_WAITS = "They do not choose by what settings lose to checkpoints and failures: only the simulation compares that."
 
 Answer = Recommendation | NoAdvice
 
@@ -47,10 +48,20 @@ def is_wanted(known: Situation) -> bool:
     return refusal_of_settings(known) is None and Losses.of_job(known) is not None
 
 
-def chosen_by(choice: TierChoice | None, why_unused: str | None) -> ChosenBy:
+def is_decider(choice: TierChoice | None, *, is_simulated: bool) -> bool:
+    """Return whether the fast simulation decides with which settings a job loses least, now or when it has compared.
+
+    It does if it has chosen for the job, also if its choice holds no more. Before its first choice it does if
+    ``is_simulated``: the caller lets it choose. If it cannot choose for the job, the rules decide.
+    """
+    return is_simulated if choice is None else choice.why_not is None
+
+
+def chosen_by(choice: TierChoice | None, why_unused: str | None, *, is_decider: bool) -> ChosenBy:
     """Return what chose the settings, and why it was not the fast simulation if it was not.
 
-    ``why_unused`` is why the answers do not follow from the choice; None if they do.
+    ``why_unused`` is why the answers do not follow from the choice; None if they do. ``is_decider`` is whether the
+    simulation decides with which settings the job loses least.
     """
     if why_unused is None and choice is not None:
         text = (
@@ -58,7 +69,8 @@ def chosen_by(choice: TierChoice | None, why_unused: str | None) -> ChosenBy:
             f" {choice.error_words}."
         )
         return ChosenBy(Tier.FAST.value, text)
-    return ChosenBy(None, f"Rules and replayed checkpoints chose, because {why_unused}.")
+    waits = f" {_WAITS}" if is_decider else ""
+    return ChosenBy(None, f"Rules and replayed checkpoints chose, because {why_unused}.{waits}")
 
 
 def answers(known: Situation, choice: TierChoice | None) -> tuple[Mapping[Topic, Answer], str | None]:

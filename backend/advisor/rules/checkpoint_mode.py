@@ -281,8 +281,11 @@ def _is_stuck_in_queues(known: Situation) -> bool:
 def _by_loss(known: Situation) -> Recommendation | None:
     """Return the mode and the interval with the least loss to checkpoints and failures, if it is clearly less.
 
-    Return None as well if the time between failures is not known, or if no back-pressure explains late barriers.
+    Return None as well if the fast simulation decides that, if the time between failures is not known, or if no
+    back-pressure explains late barriers.
     """
+    if known.undecided is not None:
+        return None
     losses = Losses.of_job(known)
     if losses is None or known.held is None or _useless(known) is not None or _not_overtaken(known) is not None:
         return None

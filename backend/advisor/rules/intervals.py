@@ -88,6 +88,9 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     if known.diagnosis.verdict.kind is VerdictKind.RESTARTS:
         text = "the job restarts again and again for another reason: cure that first"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
+    if known.undecided is not None:
+        text = f"no interval is chosen by what it loses, because {known.undecided}"
+        return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
     losses = Losses.of_job(known)
     if losses is not None:
         return _optimal(known, pace, losses)

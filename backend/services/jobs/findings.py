@@ -96,6 +96,7 @@ def finding_of(
             case=case,
             diagnosis=diagnosis,
             choice=choice,
+            is_simulated=True,
         ),
         settings=settings,
         input_per_s=input_per_s(evidence),

@@ -5,8 +5,9 @@ makes it in a thread, at most once in ``tier_choice.RENEWED_AFTER`` for each job
 ``REST_RATIO`` times as long as it worked. Jobs for which it never tried come first, then those whose last attempt is
 the oldest. Of several processes, only one chooses for a job at a time: it claims the job's run first. The claim is a
 row and not an open transaction, so no connection is held while the simulation runs. The next finding of the job reads
-the stored choice, in whatever process it is computed. Until then, and if the simulation cannot choose, the rules advise
-from replayed checkpoints.
+the stored choice, in whatever process it is computed. Until then, the rules advise from replayed checkpoints, but not
+by what settings lose. They do that too if the simulation cannot choose. So a process that could not compile it stores a
+refusal for each job for which none tried. Another process that could compile it chooses when the refusal has expired.
 
 The verdict and the queues are those of the job's finding: the readings of backpressure of the last minutes. So the
 choice and the advice that follows from it never rest on two verdicts. The model is built from the readings of
@@ -27,7 +28,7 @@ import anyio.to_thread
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.advisor.choice.choosing import choose
+from backend.advisor.choice.choosing import choose, refused
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin.tiers.tiers import QuickTiers
@@ -104,7 +105,7 @@ class SettingChooser:
 
     async def choose_next(self) -> float:
         """Make the choice for the job that waits longest, and return the seconds that it took; 0 if none waits."""
-        if self._tiers.why_not is not None:
+        if self._tiers.why_not is not None and not self._tiers.has_failed:
             return 0.0
         began_s = self._clock.monotonic_s()
         async with reading(self._engine) as connection:
@@ -145,8 +146,9 @@ class SettingChooser:
                 connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
             )
         ended = [c.header.checkpoint_id for c in modelled.checkpoints if c.header.status.is_terminal]
-        # Another process may have made it meanwhile.
-        if kept is not None and not kept.is_due(modelled.config, modelled.now, ended):
+        # Another process may have made it meanwhile, and one that can simulate makes it again.
+        is_refusal = self._tiers.has_failed
+        if kept is not None and (is_refusal or not kept.is_due(modelled.config, modelled.now, ended)):
             await self._release(run.id)
             return
 
@@ -159,7 +161,8 @@ class SettingChooser:
                 settings_since=None if settings is None else settings.first_trigger_at,
             )
             series = None if earlier is None else earlier.series_at(modelled.config, modelled.now)
-            return choose_or_refuse(self._choose_for, replace(known, modelled=modelled, series=series))
+            known = replace(known, modelled=modelled, series=series)
+            return refused(known, self._tiers.why_not) if is_refusal else choose_or_refuse(self._choose_for, known)
 
         # The analysis and the simulation run outside the event loop. A stop of the process does not wait for them.
         choice = await anyio.to_thread.run_sync(chosen, abandon_on_cancel=True)

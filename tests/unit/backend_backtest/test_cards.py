@@ -104,6 +104,22 @@ def test_the_fast_simulation_chooses_when_it_is_due_and_the_next_moment_uses_its
     assert any("fast simulation" in p.method for p in card.predictions)
 
 
+def test_no_card_of_a_rule_comes_before_the_choice_of_the_simulation_that_decides_by_what_settings_lose():
+    config = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
+    failures = tuple((BEGIN - timedelta(minutes=10 * n), f"lost {n}") for n in range(5, 0, -1))
+    run = [quick(n, 900, every_s=10) for n in range(1, 13)]
+    past = Past(stored(run), loaded(130), configs=[(BEGIN, config)], exceptions=failures)
+
+    def none_is_better(known):
+        choice = made_choice(known)
+        return replace(choice, best=choice.now)
+
+    (by_rule,) = (c for c in _replayed(past).cards if c.topic == "interval")
+    assert "R-INT-1" in by_rule.rules
+    found = result_of("j", past, {Part.ADVICE}, choose_for=none_is_better).advice
+    assert [c for c in found.cards if c.topic == "interval"] == []
+
+
 def test_the_choice_after_a_change_that_was_advised_knows_the_limit_before_it():
     config = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
     followed = replace(config, is_unaligned_enabled=True, aligned_timeout_ms=300)

@@ -51,6 +51,7 @@ class QuickTiers:
     def __init__(self, *, is_ready: bool = False) -> None:
         self._why_not = None if is_ready else _NOT_ASKED
         self._is_coming = False
+        self._has_failed = False
 
     @property
     def tier(self) -> Tier:
@@ -67,14 +68,19 @@ class QuickTiers:
         """Whether the fast tier is being compiled."""
         return self._is_coming
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the fast tier could not be compiled, so that this process will not have it."""
+        return self._has_failed
+
     def begin(self) -> None:
         """Note that the fast tier is being compiled."""
         self._why_not = "the fast simulation is still being compiled"
-        self._is_coming = True
+        self._is_coming, self._has_failed = True, False
 
     def finish(self, problem: str | None = None) -> None:
         """Note that the fast tier can be used, or why it cannot be."""
-        self._is_coming = False
+        self._is_coming, self._has_failed = False, problem is not None
         self._why_not = None if problem is None else f"the fast simulation could not be compiled ({problem})"
 
     def build(self, evidence: JobEvidence, engine: EngineCapabilities, version: str | None) -> TieredModel:

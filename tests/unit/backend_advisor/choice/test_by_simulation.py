@@ -7,14 +7,17 @@ from datetime import timedelta
 
 import pytest
 
+from backend.advisor import advise
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choice import by_simulation
 from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT
 from backend.advisor.twin.model.outcomes import Tier
 from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.engines import flink
 from backend.services.jobs.findings import choice_from, document_of_choice
-from tests.support.advised_jobs import on
+from tests.support.advised_jobs import EXACTLY_ONCE, mode_of, on, readings, slow_run
 from tests.support.chosen_jobs import NOTHING, QUICK, advised, chosen, outcome
+from tests.support.handwritten_jobs import START, job
 
 
 def test_the_card_names_the_tier_and_its_prediction_with_an_interval(evidence, known):
@@ -66,6 +69,53 @@ def test_the_rules_say_why_a_choice_is_not_used(evidence, known):
 
     assert "settings were changed" in advised(evidence, other).chosen_by.text
     assert "more than 24 hours ago" in advised(evidence, old).chosen_by.text
+
+
+def test_no_rule_chooses_an_interval_by_what_it_loses_before_the_simulation_has_compared_or_after_that_is_outdated(
+    evidence, known
+):
+    choice = chosen(known)
+    other = replace(choice, config=replace(evidence.config, interval_ms=1))
+    old = replace(choice, made_at=evidence.now - HOLDS - timedelta(seconds=1))
+    for one, why in ((None, "has not compared"), (other, "settings were changed"), (old, "more than 24 hours ago")):
+        advice = advised(evidence, one)
+        found = on(Topic.INTERVAL, advice)
+        assert isinstance(found, NoAdvice)
+        assert found.rule == "R-INT-1"
+        assert found.reason.startswith("no interval is chosen by what it loses, because")
+        assert why in found.reason
+        assert "only the simulation compares that" in advice.chosen_by.text
+
+
+def test_rules_choose_the_interval_by_what_it_loses_if_no_simulation_can(evidence, known):
+    refused = replace(chosen(known), best=None, now=None, why_not="it is too large")
+    for advice in (advised(evidence, None, is_simulated=False), advised(evidence, refused)):
+        found = on(Topic.INTERVAL, advice)
+        assert isinstance(found, Recommendation)
+        assert "R-INT-1" in found.rules
+        assert Metric.LOST in {e.metric for e in found.expected}
+        assert "only the simulation" not in advice.chosen_by.text
+
+
+@pytest.mark.parametrize(("is_simulated", "speaks"), [(False, True), (True, False)])
+def test_no_rule_chooses_a_mode_for_healthy_checkpoints_if_the_simulation_will(is_simulated, speaks):
+    """Failures make the travel of the barriers costly, although the checkpoints are healthy."""
+    config = replace(EXACTLY_ONCE, interval_ms=60_000)
+    failures = tuple((START - timedelta(seconds=600 * n), "lost") for n in range(9, 0, -1))
+    found = job(slow_run(), readings(), config=config, exceptions=failures)
+    advice = advise(found, engine=flink("1.20.5"), version="1.20.5", is_simulated=is_simulated)
+
+    assert isinstance(mode_of(advice), Recommendation) is speaks
+
+
+def test_a_rule_cures_slow_checkpoints_with_its_prediction_also_while_the_simulation_has_not_compared():
+    failures = tuple((START - timedelta(seconds=3_600 * n), "lost") for n in range(9, 0, -1))
+    found = job(slow_run(), readings(), config=EXACTLY_ONCE, exceptions=failures)
+    card = mode_of(advise(found, engine=flink("1.20.5"), version="1.20.5", is_simulated=True))
+
+    assert isinstance(card, Recommendation)
+    assert "R-INT-1" not in card.rules
+    assert {Metric.DURATION, Metric.PERSISTED} <= {e.metric for e in card.expected}
 
 
 def test_of_a_choice_of_another_mode_the_interval_remains_if_the_mode_must_stay(evidence, known, monkeypatch):

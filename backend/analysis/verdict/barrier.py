@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isnan
 
 import numpy as np
@@ -17,6 +17,7 @@ from backend.analysis.verdict import rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
 from backend.analysis.verdict.lasts import last_of
+from backend.analysis.verdict.rule import FULL, NOT_FULL, READ, STRUCK, SUFFERING, UNREAD, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     BACKPRESSURED_HIGH_RATIO,
@@ -32,10 +33,8 @@ from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, Verdict
 _HELD_ALWAYS_RATIO = 0.8
 
 
-def late_source(case: Case) -> Verdict | None:
-    """Return the verdict if a source emits its barrier late although nothing holds the source back."""
-    if not case.is_suffering:
-        return None
+def _find_late_source(case: Case) -> LateSource | None:
+    """Return the source that emits its barrier late although nothing holds the source back."""
     late = travel.late_source(case.evidence.topology, case.long_ones, case.least_ms)
     if late is None:
         return None
@@ -44,6 +43,10 @@ def late_source(case: Case) -> Verdict | None:
     if load is not None and held is not None and held >= BACKPRESSURED_HIGH_RATIO and not _is_held_alike(load, late):
         # A subtask with this much back-pressure cannot process the trigger in time, so the cause is downstream of it.
         return None
+    return late
+
+
+def _tell_late_source(case: Case, late: LateSource) -> Verdict:
     vertex = case.name(late.vertex_id)
     where = say.where(vertex, late.subtasks, case.subtask_count(late.vertex_id))
     below = [case.name(v) for v in case.evidence.topology.downstream(late.vertex_id)]
@@ -68,6 +71,9 @@ def late_source(case: Case) -> Verdict | None:
     )
 
 
+LATE_SOURCE = Rule("late source", Explains.TRIGGERS, (SUFFERING,), _find_late_source, _tell_late_source)
+
+
 def _is_held_alike(load: VertexLoad, late: LateSource) -> bool:
     """Return whether other subtasks of the source are on time although they are held back as much as the late ones.
 
@@ -81,14 +87,28 @@ def _is_held_alike(load: VertexLoad, late: LateSource) -> bool:
     return (highest_of(load.backpressured[mine]) or 0.0) <= least + BACKPRESSURED_OK_RATIO
 
 
-def by_pressure(case: Case) -> Verdict | None:
-    """Return the verdict if a full subtask is downstream of a back-pressured one, even if no checkpoint is late."""
+@dataclass(frozen=True, slots=True)
+class _OnHost:
+    """A full subtask that is slow because of its host, which is slow in other vertices too."""
+
+    suspect: Suspect
+    host: SlowHost
+
+
+def _find_slow_host(case: Case) -> _OnHost | None:
     suspect = case.suspect
-    if suspect is None:
+    if suspect is None or suspect.kind is not VerdictKind.STRAGGLER:
         return None
     slow = hosts.slow_host(case.evidence, case.loads, suspect.vertex_id, suspect.full)
-    if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
-        return _on_slow_host(case, suspect, slow)
+    return None if slow is None else _OnHost(suspect, slow)
+
+
+def _find_suspect(case: Case) -> Suspect | None:
+    """Return the full subtasks downstream of a back-pressured one, even if no checkpoint is late."""
+    return case.suspect
+
+
+def _tell_suspect(case: Case, suspect: Suspect) -> Verdict:
     is_undecided = suspect.kind is VerdictKind.UNDECIDED
     is_whole = suspect.kind is VerdictKind.CAPACITY
     named = tuple(range(case.subtask_count(suspect.vertex_id))) if is_whole else suspect.full
@@ -122,6 +142,9 @@ def by_pressure(case: Case) -> Verdict | None:
     return replace(verdict, last=last_of(case, suspect.vertex_id)) if is_whole else verdict
 
 
+FULL_SUBTASKS = Rule("full vertex or subtask", Explains.WAY, (FULL,), _find_suspect, _tell_suspect)
+
+
 def explained_ms(case: Case, vertex_id: VertexId) -> float | None:
     """Return how long the barrier took from the sources to the last subtask of a vertex: the median over checkpoints.
 
@@ -148,8 +171,8 @@ def explained_ms(case: Case, vertex_id: VertexId) -> float | None:
     return median(spent)
 
 
-def _on_slow_host(case: Case, suspect: Suspect, slow: SlowHost) -> Verdict:
-    """Return the verdict on a host whose subtasks are slow in several vertices."""
+def _tell_slow_host(case: Case, found: _OnHost) -> Verdict:
+    suspect, slow = found.suspect, found.host
     named = [case.name(v) for v in slow.cost_ratios]
     least = say.times(min(slow.cost_ratios.values()))
     return draft(
@@ -180,15 +203,25 @@ def _on_slow_host(case: Case, suspect: Suspect, slow: SlowHost) -> Verdict:
     )
 
 
-def by_queue(case: Case) -> Verdict | None:
-    """Return the verdict if barriers wait long in the queue before a vertex that is not always full.
+SLOW_HOST = Rule("slow host", Explains.WAY, (FULL,), _find_slow_host, _tell_slow_host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """A queue in which barriers wait: the hop, and the vertex and subtasks that do not work it off in time."""
+
+    hop: Hop
+    suspect: Suspect
+    waiting: tuple[int, ...]
+
+
+def _find_queue(case: Case) -> _Queue | None:
+    """Return the queue in which barriers wait long, before a vertex that is not always full.
 
     This is so if the input comes in bursts. Averages of a minute then show the vertex as idle most of the time, so the
     time of the barrier decides, and the readings decide between one slow subtask and a slow vertex. If the vertex is
     held back by a busier one below it, that one is named: it fills the queues above it.
     """
-    if not case.loads or not case.report.is_mixed or case.suspect is not None or not case.is_suffering:
-        return None
     hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
     if hop is None or hop.vertex_id not in case.loads:
         return None
@@ -206,10 +239,14 @@ def by_queue(case: Case) -> Verdict | None:
         # The subtasks with a queue are less busy than their siblings, so they do not work off the queue.
         return None
     held = highest_of(case.loads[most].backpressured) or 0.0
-    suspect = suspect_of(load, waiting, (most, held))
+    return _Queue(hop, suspect_of(load, waiting, (most, held)), waiting)
+
+
+def _tell_queue(case: Case, found: _Queue) -> Verdict:
+    hop, suspect, waiting, named_id = found.hop, found.suspect, found.waiting, found.suspect.vertex_id
     slow = hosts.slow_host(case.evidence, case.loads, named_id, waiting)
     if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
-        return _on_slow_host(case, suspect, slow)
+        return _tell_slow_host(case, _OnHost(suspect, slow))
     vertex, total = case.name(named_id), case.subtask_count(named_id)
     # Between the bursts all subtasks are idle, so the busy times are compared with each other and not with a limit.
     are_alike = 0 < SIBLINGS_BUSY_RATIO * suspect.busy <= (suspect.siblings_busy or 0.0)
@@ -248,6 +285,9 @@ def by_queue(case: Case) -> Verdict | None:
     )
 
 
+QUEUE = Rule("queue of a burst", Explains.WAY, (SUFFERING, STRUCK, READ, NOT_FULL), _find_queue, _tell_queue)
+
+
 def _holder_of(case: Case, vertex_id: VertexId) -> VertexId:
     """Return the vertex that holds this one back: the lowest of those below it that are each busier than the last."""
     while True:
@@ -273,16 +313,12 @@ def _queue_text(case: Case, hop: Hop, named_id: VertexId, *, where: str, is_one:
     return f"{where} {'holds' if is_one else 'hold'} back {front}, and the barrier waits up to {longest} before {front}"
 
 
-def by_travel(case: Case) -> Verdict | None:
-    """Return the verdict if there are no readings of back-pressure: it names the most downstream vertex with a queue.
+def _find_long_hop(case: Case) -> Hop | None:
+    """Return the long hop of the barrier to the most downstream vertex with one: a queue shows as a long hop."""
+    return travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
 
-    A queue shows as a long hop of the barrier to the vertex.
-    """
-    if case.loads or not case.is_suffering:
-        return None
-    hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
-    if hop is None:
-        return None
+
+def _tell_long_hop(case: Case, hop: Hop) -> Verdict:
     vertex, total, waiting = case.name(hop.vertex_id), hop.hop_ms.size, hop.long_subtasks
     is_most = len(waiting) * 2 > total
     longest = say.duration(hop.longest_ms)
@@ -309,6 +345,9 @@ def by_travel(case: Case) -> Verdict | None:
         confidence=Confidence.LOW,
         would_decide=("back-pressure of each vertex, read while the job runs", "records read by each subtask"),
     )
+
+
+LONG_HOP = Rule("long hop without readings", Explains.THE_REST, (UNREAD, SUFFERING), _find_long_hop, _tell_long_hop)
 
 
 def reason(case: Case, suspect: Suspect) -> str:

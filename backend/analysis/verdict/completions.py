@@ -11,6 +11,7 @@ from backend.analysis.numbers.statistics import known, median
 from backend.analysis.verdict import pieces, rows, stalls
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft, weaker
+from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import PHASE_MIN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
@@ -23,8 +24,8 @@ _ALIKE_RATIO = 0.2
 _BRIDGED_MIN = 2
 
 
-def after_completions(case: Case) -> Verdict | None:
-    """Return the verdict if a subtask takes a barrier only a certain time after each completed checkpoint.
+def _find_work(case: Case) -> _Work | None:
+    """Return the subtasks that take a barrier only a certain time after each completed checkpoint.
 
     The work after a completion then lasts longer than the timeout: the checkpoint that follows a completed one expires,
     and a later one completes quickly, because it begins when the work is nearly done. In a queue, a barrier that begins
@@ -33,7 +34,7 @@ def after_completions(case: Case) -> Verdict | None:
     read on while it is said to work.
     """
     known_ids = {c.header.checkpoint_id for c in case.evidence.checkpoints}
-    if not case.is_suffering or not known_ids.issuperset(w.checkpoint.header.checkpoint_id for w in case.walked):
+    if not known_ids.issuperset(w.checkpoint.header.checkpoint_id for w in case.walked):
         return None
     for vertex in reversed(case.evidence.topology.vertices):
         load = pieces.load_of(case, vertex.id)
@@ -42,7 +43,7 @@ def after_completions(case: Case) -> Verdict | None:
         spans = _spans(case, vertex.id)
         subtasks = _without_acknowledgement(load.full_subtasks, spans)
         if subtasks and _are_of_one_work(spans) and not _reads_on(case, vertex.id, subtasks, spans):
-            return _after_completions(case, vertex.id, subtasks, spans)
+            return _Work(vertex.id, subtasks, tuple(spans))
     return None
 
 
@@ -58,6 +59,15 @@ class _Span:
     wait_ms: float
     expired_ms: tuple[float, ...]
     pending: tuple[frozenset[int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The subtasks that work after each completion, and the spans in which they do."""
+
+    vertex_id: VertexId
+    subtasks: tuple[int, ...]
+    spans: tuple[_Span, ...]
 
 
 def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
@@ -126,7 +136,8 @@ def _reads_on(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], spans:
     return reads is not None and not reads.are_few
 
 
-def _after_completions(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], spans: list[_Span]) -> Verdict:
+def _tell_work(case: Case, found: _Work) -> Verdict:
+    vertex_id, subtasks, spans = found.vertex_id, found.subtasks, found.spans
     where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
     usual = median(s.took_ms for s in spans) or 0.0
     works, lets = ("works", "lets") if len(subtasks) == 1 else ("work", "let")
@@ -159,3 +170,6 @@ def _after_completions(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...
         ],
         confidence=weaker(case.confidence, Confidence.MEDIUM),
     )
+
+
+AFTER_COMPLETIONS = Rule("work after each completion", Explains.WAY, (SUFFERING,), _find_work, _tell_work)

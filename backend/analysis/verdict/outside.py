@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from backend.analysis.numbers.statistics import median
 from backend.analysis.verdict import rows, stalls
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.verdict.draft import by_count, draft, weaker
+from backend.analysis.verdict.rule import FAILED, JOB, NONE_BEGINS, SUFFERING, WELL, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     PERSISTED_MIN_BYTES,
@@ -57,11 +59,11 @@ _TOGETHER_MS = 20
 _INSIDE_RATIO = 0.6
 
 
-def restart_loop(case: Case) -> Verdict | None:
-    """Return the verdict if the job restarts again and again although its checkpoints are well."""
-    times = case.report.restarts
-    if not times or case.is_suffering:
-        return None
+def _find_restart_loop(case: Case) -> Sequence[datetime] | None:
+    return case.report.restarts or None
+
+
+def _tell_restart_loop(case: Case, times: Sequence[datetime]) -> Verdict:
     newest = max(case.evidence.exceptions)[1].splitlines()[0][:160]
     took = case.report.duration_median_ms
     well = "" if took is None else f" ({say.duration(took)})"
@@ -81,8 +83,20 @@ def restart_loop(case: Case) -> Verdict | None:
     )
 
 
-def replaying(case: Case) -> Verdict | None:
-    """Return the verdict if subtasks still process restored in-flight data, so that no checkpoint can begin."""
+RESTART_LOOP = Rule("restart loop", Explains.EVERYTHING, (WELL,), _find_restart_loop, _tell_restart_loop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """The subtasks that still process the restored in-flight data of a checkpoint, by vertex."""
+
+    number: int
+    persisted_bytes: int
+    restoring: tuple[tuple[VertexId, tuple[int, ...]], ...]
+
+
+def _find_replay(case: Case) -> _Replay | None:
+    """Return what subtasks still process of restored in-flight data, so that no checkpoint can begin."""
     if not case.evidence.exceptions and not case.evidence.restart_count:
         return None
     completed = [c for c in case.evidence.checkpoints if c.header.status is CheckpointStatus.COMPLETED]
@@ -92,13 +106,15 @@ def replaying(case: Case) -> Verdict | None:
     busy = [
         (p.vertex_id, tuple(i for i, s in enumerate(p.statuses) if s == _RECOVERING)) for p in case.evidence.placements
     ]
-    waiting = [(v, subtasks) for v, subtasks in busy if subtasks]
-    if not waiting:
-        return None
-    vertex_id, subtasks = max(waiting, key=lambda w: len(w[1]))
+    restoring = tuple((v, subtasks) for v, subtasks in busy if subtasks)
+    return _Replay(completed[-1].header.checkpoint_id, persisted, restoring) if restoring else None
+
+
+def _tell_replay(case: Case, found: _Replay) -> Verdict:
+    number = found.number
+    vertex_id, subtasks = max(found.restoring, key=lambda w: len(w[1]))
     where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
     still, done = ("processes", "it has finished") if len(subtasks) == 1 else ("process", "they have finished")
-    number = completed[-1].header.checkpoint_id
     return draft(
         case,
         VerdictKind.REPLAY,
@@ -107,10 +123,12 @@ def replaying(case: Case) -> Verdict | None:
         vertex_id=vertex_id,
         subtasks=subtasks,
         evidence=[
-            rows.number(f"in-flight data that checkpoint {number} persisted", "persisted", persisted, "bytes"),
+            rows.number(
+                f"in-flight data that checkpoint {number} persisted", "persisted", found.persisted_bytes, "bytes"
+            ),
             *[
                 rows.number(f"{case.name(v)}: subtasks that are still restoring", "status", len(s), "count")
-                for v, s in waiting
+                for v, s in found.restoring
             ],
             *rows.restarts(case),
             *rows.fare(case),
@@ -120,8 +138,23 @@ def replaying(case: Case) -> Verdict | None:
     )
 
 
-def failing_coordinator(case: Case) -> Verdict | None:
-    """Return the verdict if the coordinator itself fails to begin or to complete checkpoints.
+# A job whose checkpoints are all refused is asked first, because the refusal is then an effect of the replay.
+REPLAYING_AND_REFUSED = Rule(
+    "replay of in-flight data, all refused", Explains.EVERYTHING, (NONE_BEGINS,), _find_replay, _tell_replay
+)
+REPLAYING = Rule("replay of in-flight data", Explains.EVERYTHING, (JOB,), _find_replay, _tell_replay)
+
+
+@dataclass(frozen=True, slots=True)
+class _CoordinatorFailures:
+    """The failures of the coordinator itself, and whether they come after all acknowledgements or before any."""
+
+    failed: tuple[CheckpointHeader, ...]
+    is_at_end: bool
+
+
+def _find_failing_coordinator(case: Case) -> _CoordinatorFailures | None:
+    """Return the failures of the coordinator itself to begin or to complete checkpoints.
 
     Flink's reason says which. A failure to finalize comes after the last acknowledgement, a failure to trigger before
     the first one: there the coordinator makes the checkpoint's directory, takes an id and asks the coordinators
@@ -133,8 +166,13 @@ def failing_coordinator(case: Case) -> Verdict | None:
     found = max(ends, begins, key=len)
     if not found or 2 * len(found) < len(case.walked):
         return None
+    return _CoordinatorFailures(tuple(found), is_at_end=found is ends)
+
+
+def _tell_failing_coordinator(case: Case, failures: _CoordinatorFailures) -> Verdict:
+    found = failures.failed
     said = next((f' ("{h.failure_message}")' for h in reversed(found) if h.failure_message), "")
-    what = _CANNOT_COMPLETE if found is ends else _CANNOT_BEGIN
+    what = _CANNOT_COMPLETE if failures.is_at_end else _CANNOT_BEGIN
     return draft(
         case,
         VerdictKind.COORDINATOR,
@@ -151,6 +189,11 @@ def failing_coordinator(case: Case) -> Verdict | None:
     )
 
 
+FAILING_COORDINATOR = Rule(
+    "failing coordinator", Explains.EVERYTHING, (FAILED,), _find_failing_coordinator, _tell_failing_coordinator
+)
+
+
 def _fails_at_begin(header: CheckpointHeader) -> bool:
     is_trigger = header.failure_reason is FailureReason.TRIGGER_FAILURE
     # Other I/O failures have this reason too.
@@ -158,34 +201,56 @@ def _fails_at_begin(header: CheckpointHeader) -> bool:
     return (is_trigger or is_io) and not header.acknowledged_count
 
 
-def late_coordinator(case: Case) -> Verdict | None:
-    """Return the verdict if the subtasks are in time, but the coordinator triggers them or counts them late."""
-    if not case.is_suffering:
-        return None
+def _find_late_acknowledgements(case: Case) -> list[float] | None:
+    """Return for how long acknowledgements waited at the coordinator, by checkpoint, if the subtasks were in time."""
     waits = [w for w in case.walked if w.phases]
     late = [ms for w in waits if (ms := _ack_wait_ms(case, w)) is not None]
-    if late and len(late) >= PHASE_MIN_RATIO * len(waits):
-        took = median(late) or 0.0
-        is_alone = len({m for p in case.evidence.placements for m in p.task_managers if m}) == 1
-        whose = "no subtask is the cause" if is_alone else "no subtask and no host is the cause"
-        return draft(
-            case,
-            VerdictKind.COORDINATOR,
-            f"the coordinator (JobManager) is late: it counts acknowledgements {say.duration(took)} after the subtasks"
-            " have finished",
-            phase=Phase.ACK_WAIT,
-            explained_ms=took,
-            evidence=[
-                rows.reconstructed("longest wait of an acknowledgement, median", "ack - async end", took, "ms"),
-                rows.number("checkpoints in which acknowledgements waited", "latest_ack_timestamp", len(late), "count"),
-                rows.note(f"subtasks of all vertices wait, so {whose}"),
-                *rows.fare(case),
-                *rows.calm(case),
-                *rows.settings(case),
-            ],
-            confidence=weaker(case.confidence, Confidence.LOW) if is_alone else case.confidence,
-            would_decide=(_ONE_PROCESS,) if is_alone else (),
-        )
+    return late if late and len(late) >= PHASE_MIN_RATIO * len(waits) else None
+
+
+def _tell_late_acknowledgements(case: Case, late: list[float]) -> Verdict:
+    took = median(late) or 0.0
+    is_alone = len({m for p in case.evidence.placements for m in p.task_managers if m}) == 1
+    whose = "no subtask is the cause" if is_alone else "no subtask and no host is the cause"
+    return draft(
+        case,
+        VerdictKind.COORDINATOR,
+        f"the coordinator (JobManager) is late: it counts acknowledgements {say.duration(took)} after the subtasks"
+        " have finished",
+        phase=Phase.ACK_WAIT,
+        explained_ms=took,
+        evidence=[
+            rows.reconstructed("longest wait of an acknowledgement, median", "ack - async end", took, "ms"),
+            rows.number("checkpoints in which acknowledgements waited", "latest_ack_timestamp", len(late), "count"),
+            rows.note(f"subtasks of all vertices wait, so {whose}"),
+            *rows.fare(case),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+        confidence=weaker(case.confidence, Confidence.LOW) if is_alone else case.confidence,
+        would_decide=(_ONE_PROCESS,) if is_alone else (),
+    )
+
+
+LATE_ACKNOWLEDGEMENTS = Rule(
+    "acknowledgements counted late",
+    Explains.TRIGGERS,
+    (SUFFERING,),
+    _find_late_acknowledgements,
+    _tell_late_acknowledgements,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _LateTrigger:
+    """By how much all sources get the trigger late, and whether none of them was busy or held back."""
+
+    late_ms: float
+    are_free: bool
+
+
+def _find_late_trigger(case: Case) -> _LateTrigger | None:
+    waits = [w for w in case.walked if w.phases]
     sources = [v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)]
     if any(v not in case.loads for v in sources):
         # Without readings, a source that is busy looks the same.
@@ -194,10 +259,15 @@ def late_coordinator(case: Case) -> Verdict | None:
     triggers = [(w, ms) for w in waits if (ms := _trigger_ms(case, w, sources, are_free=are_free)) is not None]
     if not triggers or len(triggers) < PHASE_MIN_RATIO * len(waits):
         return None
-    took = median(ms for _, ms in triggers) or 0.0
     if not are_free and not _flow_on(case, sources, triggers):
         return None
-    why = ", and none of them is busy" if are_free else "; sources that are held back would begin at different times"
+    return _LateTrigger(median(ms for _, ms in triggers) or 0.0, are_free)
+
+
+def _tell_late_trigger(case: Case, found: _LateTrigger) -> Verdict:
+    took = found.late_ms
+    free, held = ", and none of them is busy", "; sources that are held back would begin at different times"
+    why = free if found.are_free else held
     return draft(
         case,
         VerdictKind.COORDINATOR,
@@ -212,6 +282,9 @@ def late_coordinator(case: Case) -> Verdict | None:
             *rows.settings(case),
         ],
     )
+
+
+LATE_TRIGGER = Rule("trigger sent late", Explains.TRIGGERS, (SUFFERING,), _find_late_trigger, _tell_late_trigger)
 
 
 def _ack_wait_ms(case: Case, walked: Walked) -> float | None:

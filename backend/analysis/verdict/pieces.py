@@ -22,6 +22,7 @@ from backend.analysis.verdict import barrier as verdict_barrier
 from backend.analysis.verdict import rows, stalls
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
+from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     BACKPRESSURED_OK_RATIO,
@@ -68,15 +69,14 @@ class Piece:
         return not self.records and not self.rate_per_s
 
 
-def long_piece(case: Case) -> Verdict | None:
-    """Return the verdict if barriers wait for subtasks that are busy with a single record, or with no record at all."""
-    if not case.is_suffering:
-        return None
+def _find_piece(case: Case) -> Piece | None:
+    """Return the lowest piece of work that barriers wait for: a single record, or no record at all."""
     hops = {h.vertex_id: h.hop_ms for h in travel.hops(case.evidence.topology, case.long_ones)}
     lowest_first = [v.id for v in reversed(case.evidence.topology.vertices) if case.evidence.topology.upstream(v.id)]
-    piece = next((p for v in lowest_first if (p := _piece_at(case, v, hops)) is not None), None)
-    if piece is None:
-        return None
+    return next((p for v in lowest_first if (p := _piece_at(case, v, hops)) is not None), None)
+
+
+def _tell_piece(case: Case, piece: Piece) -> Verdict:
     is_commit = piece.is_without_record and _may_commit(case, piece.vertex_id)
     return draft(
         case,
@@ -237,3 +237,6 @@ def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
         *([] if piece.busy is None else [rows.number(f"{where} busy", "busyRatio", piece.busy, "ratio")]),
         rows.note("a vertex that lacks capacity reads many records in this time, and each takes a short time"),
     ]
+
+
+LONG_PIECE = Rule("long piece of work", Explains.WAY, (SUFFERING,), _find_piece, _tell_piece)

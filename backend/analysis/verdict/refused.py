@@ -8,6 +8,7 @@ checkpoints after that are on (from 1.14 on; the default from 1.15 on).
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from backend.analysis.health import refusals
 from backend.analysis.health.refusals import ENDED, STARTING, Refusal, tasks_in
@@ -16,6 +17,7 @@ from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.verdict import rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft
+from backend.analysis.verdict.rule import JOB, NONE_BEGINS, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.domain import flink_options
 from backend.domain.checkpoint import CheckpointHeader, CheckpointStatus
@@ -31,13 +33,23 @@ _TASKS_NAMED_MAX = 3
 _Tasks = list[tuple[VertexId, tuple[int, ...]]]
 
 
-def switched_off(case: Case) -> Verdict | None:
-    """Return the verdict if the job takes no periodic checkpoints."""
+@dataclass(frozen=True, slots=True)
+class _Off:
+    """That checkpointing is off, and the newest completed checkpoint or savepoint from before."""
+
+    newest: CheckpointHeader | None
+
+
+def _find_off(case: Case) -> _Off | None:
     config = case.evidence.config
     if config is None or not config.is_off:
         return None
     done = [c.header for c in case.evidence.checkpoints if c.header.status is CheckpointStatus.COMPLETED]
-    newest = max(done, key=refusals.ended_at, default=None)
+    return _Off(max(done, key=refusals.ended_at, default=None))
+
+
+def _tell_off(case: Case, found: _Off) -> Verdict:
+    newest = found.newest
     if case.evidence.topology.is_batch:
         reason = "the job runs in batch mode, which starts again from the results of finished tasks"
     elif newest is None and not samples.none_completed(case.evidence):
@@ -66,34 +78,43 @@ def _last(case: Case, header: CheckpointHeader) -> str:
     return f"{what} {header.checkpoint_id}, {say.duration(max(0.0, age_ms))} ago"
 
 
-def refused(case: Case) -> Verdict | None:
-    """Return the verdict if every checkpoint is refused before it starts, or declined by the tasks at once."""
+SWITCHED_OFF = Rule("checkpointing is off", Explains.EVERYTHING, (JOB,), _find_off, _tell_off)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Why checkpoints are refused, and the tasks to blame. The reason is in words, as the sentence says it.
+
+    If ``confidence`` is None, it depends on whether the engine counted the refused checkpoints.
+    """
+
+    refusal: Refusal
+    tasks: _Tasks
+    reason: str
+    confidence: Confidence | None = None
+    would_decide: tuple[str, ...] = ()
+
+
+def _find_refused(case: Case) -> _Refused | None:
     refusal = case.report.refusal
     if refusal is None:
         return None
     starting, ended = tasks_in(case.evidence, STARTING), tasks_in(case.evidence, ENDED)
     if starting:
-        return _drafted(case, refusal, starting, f"{_named(case, starting)} {_verb(starting, 'is', 'are')} not running")
+        return _Refused(refusal, starting, f"{_named(case, starting)} {_verb(starting, 'is', 'are')} not running")
     if ended and (found := _after_finish(case, refusal, ended)) is not None:
         return found
     if refusal.declined_for is FailureReason.BLOCKING_OUTPUT:
         reason = "the job has a blocking exchange, and a task behind it starts only when the tasks before it have ended"
-        return _drafted(case, refusal, [], reason)
+        return _Refused(refusal, [], reason)
     missing = ["the log of the JobManager at 'Failed to trigger', which names the reason"]
     if not case.evidence.placements:
         missing.append("the states of the subtasks")
-    return _drafted(
-        case,
-        refusal,
-        [],
-        "why they are refused is not reported",
-        confidence=Confidence.LOW,
-        would_decide=tuple(missing),
-    )
+    return _Refused(refusal, [], "why they are refused is not reported", Confidence.LOW, tuple(missing))
 
 
-def _after_finish(case: Case, refusal: Refusal, ended: _Tasks) -> Verdict | None:
-    """Return the verdict that checkpoints are refused because tasks have finished; None if they are taken after that.
+def _after_finish(case: Case, refusal: Refusal, ended: _Tasks) -> _Refused | None:
+    """Return why checkpoints are refused because tasks have finished; None if they are taken after that.
 
     The engine reports the setting from 1.15 on. Before 1.14 there is none, and in 1.14 it is off by default.
     """
@@ -101,36 +122,29 @@ def _after_finish(case: Case, refusal: Refusal, ended: _Tasks) -> Verdict | None
     who = f"{_named(case, ended)} {_verb(ended, 'has', 'have')} finished"
     if config is not None and config.ends_with_first_task:
         reason = f"{who}, and the job takes no checkpoint after that: set {after_finish_key(case.evidence)} to true"
-        return _drafted(case, refusal, ended, reason)
+        return _Refused(refusal, ended, reason)
     version = _version(case.evidence)
     if refusal.declined_for is FailureReason.DECLINED_TASK_CLOSING:
         reason = (
             f"{who}: the state of a vertex that has finished in part may need all of its subtasks (union list state)"
         )
-        return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM)
+        return _Refused(refusal, ended, reason, Confidence.MEDIUM)
     if version is None or version >= _REPORTED_FROM:
         return None
     flink = f"{who}, and Flink {case.evidence.flink_version} takes no checkpoint after that"
     if version < _OPTIONAL_FROM:
-        return _drafted(case, refusal, ended, f"{flink}: upgrade to 1.15 or later, or keep the tasks from finishing")
+        return _Refused(refusal, ended, f"{flink}: upgrade to 1.15 or later, or keep the tasks from finishing")
     reason = f"{flink} by default: set {after_finish_key(case.evidence)} to true"
-    return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM)
+    return _Refused(refusal, ended, reason, Confidence.MEDIUM)
 
 
-def _drafted(
-    case: Case,
-    refusal: Refusal,
-    tasks: _Tasks,
-    reason: str,
-    *,
-    confidence: Confidence | None = None,
-    would_decide: tuple[str, ...] = (),
-) -> Verdict:
+def _tell_refused(case: Case, found: _Refused) -> Verdict:
+    refusal, tasks = found.refusal, found.tasks
     vertex_id, subtasks = tasks[0] if len(tasks) == 1 else (None, ())
     return draft(
         case,
         VerdictKind.REFUSED,
-        reason,
+        found.reason,
         vertex_id=vertex_id,
         subtasks=subtasks,
         evidence=[
@@ -140,9 +154,12 @@ def _drafted(
             *rows.fare(case),
             *rows.settings(case),
         ],
-        confidence=confidence or (Confidence.HIGH if refusal.is_counted else Confidence.MEDIUM),
-        would_decide=would_decide,
+        confidence=found.confidence or (Confidence.HIGH if refusal.is_counted else Confidence.MEDIUM),
+        would_decide=found.would_decide,
     )
+
+
+REFUSED = Rule("refused", Explains.EVERYTHING, (NONE_BEGINS,), _find_refused, _tell_refused)
 
 
 def _counted(refusal: Refusal) -> list[Evidence]:

@@ -9,11 +9,11 @@ from backend.analysis.measures.pressure import backpressured_max
 from backend.analysis.measures.snapshots import LongPart, Unanswered
 from backend.analysis.numbers.arrays import highest_of
 from backend.analysis.verdict import rows
-from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.verdict.draft import by_count, draft
+from backend.analysis.verdict.rule import FAILED, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_MIN_RATIO, NAMED_INTERVAL_RATIO, PHASE_MIN_RATIO
-from backend.domain.checkpoint import Checkpoint
 from backend.domain.failure import FailureReason
 from backend.domain.verdict import Confidence, Evidence, Health, Phase, Verdict, VerdictKind
 
@@ -22,24 +22,28 @@ _HOSTS_MIN = 2
 _REFUSED_MIN_COUNT = 3
 
 
-def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict | None:
-    """Return the verdict if exactly one subtask was pending in every failure that a task caused.
+def _find_failing_subtask(case: Case) -> FailingSubtask | None:
+    """Return the subtask that alone was pending in every failure that a task caused.
 
-    ``checkpoints`` are all checkpoints of the job. A case of one checkpoint is compared with them.
+    A case of one checkpoint is compared with all checkpoints of the job.
     """
     failed = [w for w in case.walked if w.is_failed]
-    if not failed or all(w.is_expired for w in failed):
+    if all(w.is_expired for w in failed):
         return None
-    judged = tuple(w.checkpoint for w in case.walked) if len(case.walked) > 1 else checkpoints
+    judged = tuple(w.checkpoint for w in case.walked) if len(case.walked) > 1 else case.evidence.checkpoints
     found = failures.failing_subtask(judged, has_restarts=case.has_restarts)
     if found is None or found.failure_count * 2 < len(failed):
         return None
     if found.failure_count == 1 and (found.alone_count == 0 or case.suspect is not None):
         return None
+    return found
+
+
+def _tell_failing_subtask(case: Case, found: FailingSubtask) -> Verdict:
     where = f"{case.name(found.vertex_id)} subtask {found.subtask}"
     hosts = case.evidence.hosts(found.vertex_id, (found.subtask,))
     at = f" on {say.hosts(hosts)}" if hosts else ""
-    which = _which(case, found, len(failed))
+    which = _which(case, found, sum(w.is_failed for w in case.walked))
     said = f' ("{found.message}")' if found.message else ""
     return draft(
         case,
@@ -60,15 +64,20 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
     )
 
 
-def refusing_store(case: Case) -> Verdict | None:
-    """Return the verdict if the asynchronous parts of checkpoints end with an error, and not at one subtask only.
+FAILING_SUBTASK = Rule("failing subtask", Explains.EVERYTHING, (FAILED,), _find_failing_subtask, _tell_failing_subtask)
+
+
+def _find_refusing_store(case: Case) -> list[Walked] | None:
+    """Return the checkpoints whose asynchronous parts ended with an error, and not at one subtask only.
 
     An error that comes at once at changing subtasks is of what they all write to. A store that is only slow makes
     checkpoints expire.
     """
     failed = [w for w in case.walked if w.checkpoint.header.failure_reason is FailureReason.ASYNC_FAILURE]
-    if len(failed) < _REFUSED_MIN_COUNT or 2 * len(failed) < len(case.walked):
-        return None
+    return failed if len(failed) >= _REFUSED_MIN_COUNT and 2 * len(failed) >= len(case.walked) else None
+
+
+def _tell_refusing_store(case: Case, failed: list[Walked]) -> Verdict:
     durations = [ms for w in failed if (ms := w.checkpoint.header.end_to_end_duration_ms) is not None]
     pending = {d.vertex_id for w in failed for d in w.checkpoint.details if None in d.ack_delay_ms}
     only = next(iter(pending)) if len(pending) == 1 else None
@@ -94,6 +103,9 @@ def refusing_store(case: Case) -> Verdict | None:
     )
 
 
+REFUSING_STORE = Rule("refusing store", Explains.EVERYTHING, (FAILED,), _find_refusing_store, _tell_refusing_store)
+
+
 def _which(case: Case, found: FailingSubtask, failed_count: int) -> str:
     """Return the failed checkpoints in words, to follow ``did not acknowledge``.
 
@@ -109,18 +121,16 @@ def _where_the_cause_is(case: Case) -> list[Evidence]:
     return rows.restarts(case) or [rows.note("the job has no exception: the log of its task manager shows the cause")]
 
 
-def long_sync(case: Case) -> Verdict | None:
-    """Return the verdict if a sync part by itself takes much of the checkpoints' time."""
-    return _long_part(case, Phase.SYNC)
+def _find_long_sync(case: Case) -> LongPart | None:
+    return _find_long_part(case, Phase.SYNC)
 
 
-def long_async(case: Case) -> Verdict | None:
-    """Return the verdict if an async part by itself takes much of the checkpoints' time."""
-    return _long_part(case, Phase.ASYNC)
+def _find_long_async(case: Case) -> LongPart | None:
+    return _find_long_part(case, Phase.ASYNC)
 
 
-def _long_part(case: Case, phase: Phase) -> Verdict | None:
-    """Return the verdict on a long snapshot part.
+def _find_long_part(case: Case, phase: Phase) -> LongPart | None:
+    """Return the part of snapshots that by itself takes much of the checkpoints' time.
 
     If the checkpoints are healthy, a part is named too if it takes at least half of their time, and a tenth of the
     interval. It is no alarm: it tells what to change if they should be quicker.
@@ -139,8 +149,10 @@ def _long_part(case: Case, phase: Phase) -> Verdict | None:
         is_calm=not case.is_suffering,
         phase=phase,
     )
-    if part is None or not (case.is_suffering or _takes_much_of_interval(case, part)):
-        return None
+    return part if part is not None and (case.is_suffering or _takes_much_of_interval(case, part)) else None
+
+
+def _tell_long_part(case: Case, part: LongPart) -> Verdict:
     host = _host_of_all(case, part)
     kind = VerdictKind.SYNC if part.phase is Phase.SYNC else VerdictKind.STORE
     return draft(
@@ -160,6 +172,10 @@ def _long_part(case: Case, phase: Phase) -> Verdict | None:
             *rows.settings(case),
         ],
     )
+
+
+LONG_SYNC = Rule("long sync part", Explains.SYNC_PARTS, (), _find_long_sync, _tell_long_part)
+LONG_ASYNC = Rule("long async part", Explains.ASYNC_PARTS, (), _find_long_async, _tell_long_part)
 
 
 def _half_of(duration_ms: float) -> float:
@@ -224,17 +240,16 @@ def _long_part_rows(case: Case, part: LongPart) -> list[Evidence]:
     return found
 
 
-def unanswered(case: Case) -> Verdict | None:
-    """Return the verdict if a snapshot does not reach the store.
-
-    The checkpoints expired or have been open for too long, although nothing is back-pressured.
-    """
+def unanswered(case: Case) -> Unanswered | None:
+    """Return the subtasks whose snapshots do not reach the store, although nothing is back-pressured."""
     most = backpressured_max(case.loads)
-    if not case.waiting or (most is not None and most[1] >= BACKPRESSURED_MIN_RATIO):
+    if most is not None and most[1] >= BACKPRESSURED_MIN_RATIO:
         return None
-    found = snapshots.unanswered(case.evidence.topology, case.waiting, has_readings=most is not None)
-    if found is None:
-        return None
+    return snapshots.unanswered(case.evidence.topology, case.waiting, has_readings=most is not None)
+
+
+def tell_unanswered(case: Case, found: Unanswered) -> Verdict:
+    """Return the verdict on a snapshot that does not reach the store."""
     vertex = case.name(found.vertex_id)
     count = found.checkpoint_count
     others = found.others_ack_ms
@@ -256,7 +271,9 @@ def unanswered(case: Case) -> Verdict | None:
             *rows.fare(case),
             *rows.settings(case),
         ],
-        confidence=Confidence.LOW if most is None or len(case.walked) < 2 else Confidence.MEDIUM,
+        confidence=Confidence.LOW
+        if backpressured_max(case.loads) is None or len(case.walked) < 2
+        else Confidence.MEDIUM,
         would_decide=(
             "a checkpoint that completes, after a longer timeout: is its sync or its async part long?",
             "a message above the size limit in the logs: an acknowledgement that holds small state (the store's memory"

@@ -15,6 +15,7 @@ from backend.analysis.verdict import barrier as verdict_barrier
 from backend.analysis.verdict import rows, stalls
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
+from backend.analysis.verdict.rule import FULL, SUFFERING, Explains, Rule
 from backend.analysis.verdict.stalls import Wait
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO, HOP_MIN_MS
@@ -71,11 +72,7 @@ def stall_of(case: Case) -> Stall | None:
     return replace(found, kind=VerdictKind.COMMIT) if is_sink and _follows_completion(case, found.wait) else found
 
 
-def standing_still(case: Case) -> Verdict | None:
-    """Return the verdict if barriers wait at subtasks that stand still: for a long callback, or for a commit."""
-    stall = stall_of(case) if case.is_suffering else None
-    if stall is None:
-        return None
+def _tell_stall(case: Case, stall: Stall) -> Verdict:
     kind, wait = stall.kind, stall.wait
     vertex, total = case.name(wait.vertex_id), case.subtask_count(wait.vertex_id)
     where = say.where(vertex, wait.subtasks, total)
@@ -106,14 +103,25 @@ def standing_still(case: Case) -> Verdict | None:
     )
 
 
-def committing(case: Case) -> Verdict | None:
-    """Return the verdict if a sink waits for an outside commit from each completion to the next barrier.
+STANDING_STILL = Rule("subtasks that stand still", Explains.WAY, (SUFFERING,), stall_of, _tell_stall)
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The sink that waits for outside commits, and the usual time from a completion to the next barrier."""
+
+    suspect: Suspect
+    usual_ms: float
+
+
+def _find_commit(case: Case) -> _Commit | None:
+    """Return the sink that waits for an outside commit from each completion to the next barrier.
 
     Such a sink is busy all the time, as one that lacks capacity. But it reads records only between the end of the
     commit and the barrier, so the number of records follows that of the barriers.
     """
     suspect = case.suspect
-    if suspect is None or not case.is_suffering or case.evidence.topology.downstream(suspect.vertex_id):
+    if suspect is None or case.evidence.topology.downstream(suspect.vertex_id):
         return None
     spans: list[tuple[datetime, datetime]] = []
 
@@ -124,8 +132,11 @@ def committing(case: Case) -> Verdict | None:
     if not stalls.come_with_barriers(case, suspect.vertex_id, suspect.full, arrivals):
         return None
     usual = median((b - a) / timedelta(milliseconds=1) for a, b in spans) or 0.0
-    if usual < HOP_MIN_MS:
-        return None
+    return None if usual < HOP_MIN_MS else _Commit(suspect, usual)
+
+
+def _tell_commit(case: Case, found: _Commit) -> Verdict:
+    suspect, usual = found.suspect, found.usual_ms
     vertex, total = case.name(suspect.vertex_id), case.subtask_count(suspect.vertex_id)
     where = say.where(vertex, suspect.full, total)
     waits = "waits" if len(suspect.full) == 1 else "wait"
@@ -151,6 +162,9 @@ def committing(case: Case) -> Verdict | None:
         ],
         confidence=weaker(case.confidence, Confidence.MEDIUM),
     )
+
+
+COMMITTING = Rule("sink that waits for its commits", Explains.WAY, (SUFFERING, FULL), _find_commit, _tell_commit)
 
 
 def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[datetime, datetime]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 from backend.analysis.measures import pressure, snapshots
+from backend.analysis.measures.snapshots import Unanswered
 from backend.analysis.numbers.arrays import highest_of
 from backend.analysis.numbers.statistics import highest, known, median
 from backend.analysis.verdict import pieces, rows, stalls
 from backend.analysis.verdict import snapshot as verdict_snapshot
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft
+from backend.analysis.verdict.rule import WAITING, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BUSY_MIN_RATIO, HOP_MIN_MS, PIECE_MIN_MS
 from backend.domain.checkpoint import CheckpointStatus
@@ -25,21 +28,32 @@ _EARLIER_MIN = 2
 _BUSIER_MIN = 0.03
 
 
-def stuck_sync(case: Case) -> Verdict | None:
-    """Return the verdict if a subtask does not end its sync part.
+@dataclass(frozen=True, slots=True)
+class _Stuck:
+    """The subtasks that do not end their sync part."""
+
+    vertex_id: VertexId
+    subtasks: tuple[int, ...]
+
+
+def _find_stuck(case: Case) -> _Stuck | None:
+    """Return the subtasks that do not end their sync part.
 
     It forwards the barrier before the sync part, so all other subtasks acknowledge, also those downstream of it. Its
     snapshot does not reach the store then, which looks like a slow store. But a subtask whose snapshot is only being
     written goes on reading records, and this one stands still. It is busy meanwhile: one that waits for records, such
     as between two bursts of the input, stands still too.
     """
-    if not case.waiting:
-        return None
     first = [snapshots.unanswered(case.evidence.topology, [one], has_readings=True) for one in case.waiting]
     found = next((one for one in first if one is not None), None)
     stuck = () if found is None else still_at_work(case, found.vertex_id, found.subtasks)
     if found is None or not stuck or not _is_forwarded(case, found.vertex_id, stuck):
         return None
+    return _Stuck(found.vertex_id, stuck)
+
+
+def _tell_stuck(case: Case, found: _Stuck) -> Verdict:
+    stuck = found.subtasks
     vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
     where = say.where(vertex, stuck, total)
     it, has = ("it", "has") if len(stuck) == 1 else ("they", "have")
@@ -70,6 +84,9 @@ def stuck_sync(case: Case) -> Verdict | None:
         confidence=Confidence.MEDIUM if is_met else Confidence.LOW,
         would_decide=() if is_met else (f"{pieces.DUMP}: is it in a record, or in the sync part of its snapshot?",),
     )
+
+
+STUCK_SYNC = Rule("stuck sync part", Explains.WAY, (WAITING,), _find_stuck, _tell_stuck)
 
 
 def _is_alone(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
@@ -121,15 +138,15 @@ def _took_barriers_at_once(case: Case, vertex_id: VertexId, subtasks: tuple[int,
     return usual is not None and len(known(delays)) >= _EARLIER_MIN and usual < HOP_MIN_MS
 
 
-def unanswered(case: Case) -> Verdict | None:
-    """Return the verdict on a snapshot that does not reach the store, unless its subtasks stand still at their work.
+def _find_unanswered(case: Case) -> Unanswered | None:
+    """Return the subtasks whose snapshots do not reach the store, unless they stand still at their work.
 
     A subtask whose snapshot is only being written goes on reading records. One that is always busy and has read hardly
     a record since it began may not even have taken the barrier.
     """
     found = verdict_snapshot.unanswered(case)
-    if found is None or found.vertex_id is None:
-        return found
+    if found is None:
+        return None
     load = pieces.load_of(case, found.vertex_id)
     is_full = load is not None and set(found.subtasks) <= set(load.full_subtasks)
     # A source reads no records from another task, so its count says nothing.
@@ -138,6 +155,15 @@ def unanswered(case: Case) -> Verdict | None:
         return None
     standing = still_at_work(case, found.vertex_id, found.subtasks)
     return None if len(standing) == len(found.subtasks) or _is_held_above(case, found.vertex_id) else found
+
+
+UNANSWERED = Rule(
+    "snapshot that does not arrive",
+    Explains.THE_REST,
+    (WAITING,),
+    _find_unanswered,
+    verdict_snapshot.tell_unanswered,
+)
 
 
 def _is_held_above(case: Case, vertex_id: VertexId) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from backend.analysis.measures import freshness, pressure, samples
 from backend.analysis.numbers.arrays import array_of
 from backend.analysis.verdict import pieces, rows, stalls
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft
+from backend.analysis.verdict.rule import WAITING, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_MIN_RATIO, PHASE_MIN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
@@ -15,8 +18,17 @@ from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
 
 
-def before_forwarding(case: Case) -> Verdict | None:
-    """Return the verdict if barriers reach subtasks early, which then neither acknowledge nor pass them on.
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The subtasks that got a barrier early and hold it, and when the last of them got it."""
+
+    vertex_id: VertexId
+    subtasks: tuple[int, ...]
+    met_ms: float
+
+
+def _find_held(case: Case) -> _Held | None:
+    """Return the subtasks that barriers reach early, and that then neither acknowledge nor pass them on.
 
     A task may work on its snapshot before it forwards the barrier, for example write or rewrite files. The gauge of the
     start delay shows that barriers arrived. It is compared only if the subtasks never acknowledged a checkpoint, also
@@ -28,7 +40,7 @@ def before_forwarding(case: Case) -> Verdict | None:
     for vertex in topology.vertices:
         found = _met_early(case, vertex.id) if topology.upstream(vertex.id) else None
         if found is not None:
-            return _before_forwarding(case, vertex.id, *found)
+            return found
     return None
 
 
@@ -44,8 +56,7 @@ def _is_gauge_new(case: Case) -> bool:
     return samples.none_completed(case.evidence)
 
 
-def _met_early(case: Case, vertex_id: VertexId) -> tuple[tuple[int, ...], float] | None:
-    """Return the subtasks that got a barrier early and hold it, and when the last of them got it."""
+def _met_early(case: Case, vertex_id: VertexId) -> _Held | None:
     upstream = case.evidence.topology.upstream(vertex_id)
     load = pieces.load_of(case, vertex_id)
     # A job may have thousands of vertices, and most are ruled out by what costs least to know.
@@ -61,10 +72,11 @@ def _met_early(case: Case, vertex_id: VertexId) -> tuple[tuple[int, ...], float]
     never = [i for i in early if not any(d.ack_delay_ms[i : i + 1] != (None,) for d in details)]
     still = set(stalls.still_subtasks(case, vertex_id)) if details and never else set()
     held = tuple(i for i in never if i in still)
-    return (held, float(max(gauges[list(held)]))) if held else None
+    return _Held(vertex_id, held, float(max(gauges[list(held)]))) if held else None
 
 
-def _before_forwarding(case: Case, vertex_id: VertexId, held: tuple[int, ...], met_ms: float) -> Verdict:
+def _tell_held(case: Case, found: _Held) -> Verdict:
+    vertex_id, held, met_ms = found.vertex_id, found.subtasks, found.met_ms
     where = say.where(case.name(vertex_id), held, case.subtask_count(vertex_id))
     is_one = len(held) == 1
     gets, does, works = ("gets", "does", "it works") if is_one else ("get", "do", "they work")
@@ -94,8 +106,11 @@ def _before_forwarding(case: Case, vertex_id: VertexId, held: tuple[int, ...], m
     )
 
 
-def silent_source(case: Case) -> Verdict | None:
-    """Return the verdict if no barrier leaves the only source, which emits nothing although nothing holds it back.
+BEFORE_FORWARDING = Rule("barrier held before it is forwarded", Explains.WAY, (WAITING,), _find_held, _tell_held)
+
+
+def _find_silent_source(case: Case) -> VertexId | None:
+    """Return the only source if no barrier leaves it, and it emits nothing although nothing holds it back.
 
     With several sources that are all silent, the trigger may not have reached them, so none is named.
     """
@@ -103,9 +118,10 @@ def silent_source(case: Case) -> Verdict | None:
     sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
     silent = [v for v in sources if _is_silent(case, v)]
     most = pressure.backpressured_max(case.loads)
-    if len(silent) != 1 or most is None or most[1] >= BACKPRESSURED_MIN_RATIO:
-        return None
-    (source,) = silent
+    return silent[0] if len(silent) == 1 and most is not None and most[1] < BACKPRESSURED_MIN_RATIO else None
+
+
+def _tell_silent_source(case: Case, source: VertexId) -> Verdict:
     subtasks = _silent_subtasks(case, source)
     where = say.where(case.name(source), subtasks, case.subtask_count(source))
     emits = "emits" if len(subtasks) == 1 else "emit"
@@ -132,6 +148,9 @@ def silent_source(case: Case) -> Verdict | None:
             " snapshot may hang instead",
         ),
     )
+
+
+SILENT_SOURCE = Rule("silent source", Explains.TRIGGERS, (WAITING,), _find_silent_source, _tell_silent_source)
 
 
 def _silent_subtasks(case: Case, vertex_id: VertexId) -> tuple[int, ...]:

@@ -189,5 +189,5 @@ def test_the_readings_of_a_vertex_that_is_not_busy_are_not_searched(monkeypatch)
     evidence = job(run, [*steady(SOURCE), *steady(MIDDLE), *full(LAST, 800)], topology=TWO_EACH)
     case = cases.of_job(replace(evidence, started_at=START - timedelta(hours=1)))
 
-    assert unsent.before_forwarding(case) is not None
+    assert unsent.BEFORE_FORWARDING.verdict_of(case) is not None
     assert set(searched) == {LAST}

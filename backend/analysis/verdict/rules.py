@@ -1,0 +1,66 @@
+"""The rules of the verdict in their order. Another family of causes is a module, and a line here for each of its rules.
+
+``verdict`` says how the rules compete: by what they explain, and in this order among those that explain the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.analysis.verdict import (
+    barrier,
+    completions,
+    no_cause,
+    outside,
+    pieces,
+    refused,
+    snapshot,
+    stall,
+    stuck,
+    unsent,
+)
+from backend.analysis.verdict.rule import Explains, Rule
+
+RULES: tuple[Rule[Any], ...] = (
+    # The whole: no other rule is asked.
+    refused.SWITCHED_OFF,
+    outside.REPLAYING_AND_REFUSED,
+    refused.REFUSED,
+    snapshot.FAILING_SUBTASK,
+    snapshot.REFUSING_STORE,
+    outside.FAILING_COORDINATOR,
+    outside.RESTART_LOOP,
+    outside.REPLAYING,
+    # A part of the checkpoints: the cause that takes most of the time is the verdict.
+    snapshot.LONG_SYNC,
+    snapshot.LONG_ASYNC,
+    outside.LATE_ACKNOWLEDGEMENTS,
+    outside.LATE_TRIGGER,
+    barrier.LATE_SOURCE,
+    unsent.SILENT_SOURCE,
+    stuck.STUCK_SYNC,
+    unsent.BEFORE_FORWARDING,
+    stall.STANDING_STILL,
+    stall.COMMITTING,
+    completions.AFTER_COMPLETIONS,
+    pieces.LONG_PIECE,
+    barrier.SLOW_HOST,
+    barrier.FULL_SUBTASKS,
+    barrier.QUEUE,
+    # The rest: asked only if no part has a cause that is large enough. The last rule always applies.
+    stuck.UNANSWERED,
+    barrier.LONG_HOP,
+    no_cause.PERSISTED_QUEUES,
+    no_cause.NOTHING,
+    no_cause.UNDECIDED,
+)
+
+FULL_RULES: tuple[Rule[Any], ...] = (barrier.SLOW_HOST, barrier.FULL_SUBTASKS)
+"""The rules about full subtasks. They are asked again for what would be left without a long sync part."""
+
+_BY_PART = {kind: tuple(rule for rule in RULES if rule.explains is kind) for kind in Explains}
+
+
+def rules_of(kind: Explains) -> tuple[Rule[Any], ...]:
+    """Return the rules that explain this, in their order."""
+    return _BY_PART[kind]

@@ -23,7 +23,7 @@ import orjson
 
 from backend.advisor import advise
 from backend.advisor.advice import Advice
-from backend.analysis.health.failures import without_aborted
+from backend.analysis.assembling import RunAt, is_lost
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.measures.input_rates import input_per_s
 from backend.analysis.measures.replay_debt import RunFacts, debt_of
@@ -45,7 +45,7 @@ from backend.domain.errors import (
 )
 from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
-from backend.domain.pressure import VertexPressure, on_clock
+from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.urgency import urgency_key
 from backend.domain.verdict import Diagnosis
@@ -290,32 +290,33 @@ class Gathered:
             barriers = self.late.setdefault(progress.checkpoint_id, {})
             barriers.update({(b.vertex_id, b.subtask): b for b in progress.late_barriers})
 
-    def _may_end(self, checkpoint: Checkpoint) -> bool:
-        # After a job has ended, the engine still reports its unfinished checkpoints as in progress. They are ignored.
-        return checkpoint.header.status.is_terminal or self.last.state is not JobState.ENDED
-
-    def evidence(self, version: str | None = None) -> JobEvidence:
-        """Return the input of the analysis. ``version`` is that of Flink."""
-        last = self.last
-        evidence = JobEvidence(
+    def evidence(self, engine: EngineCapabilities = FLINK, version: str | None = None) -> JobEvidence:
+        """Return the input of the analysis. ``version`` is that of the engine."""
+        last, has_ended = self.last, self.last.state is JobState.ENDED
+        read_at = self.as_of + self.clock_offset
+        return RunAt(
             topology=self.topology or Topology(()),
-            now=self.as_of + self.clock_offset,
             config=last.config,
             cluster_settings=last.cluster_settings,
             counts=last.counts,
-            checkpoints=tuple(c for _, c in sorted(self.checkpoints.items()) if self._may_end(c)),
-            pressure=on_clock(self.pressure, self.clock_offset),
+            counted_at=read_at,
             placements=last.placements,
-            late_barriers={n: tuple(barriers.values()) for n, barriers in self.late.items()},
             exceptions=last.exceptions,
             restart_count=last.restart_count,
             state=last.state,
             engine_state=last.engine_state,
             started_at=last.started_at,
-            counted_at=self.as_of + self.clock_offset,
-            flink_version=version,
+            engine=engine,
+            engine_version=version,
+        ).evidence_on_job(
+            now=read_at,
+            checkpoints=(
+                c for _, c in sorted(self.checkpoints.items()) if not is_lost(c.header, has_run_ended=has_ended)
+            ),
+            readings=self.pressure,
+            late={n: tuple(barriers.values()) for n, barriers in self.late.items()},
+            ahead=self.clock_offset,
         )
-        return without_aborted(evidence)
 
 
 class Readings:
@@ -464,10 +465,9 @@ class Readings:
 
 
 def _job_answers(readings: Readings) -> Iterator[JobAnswer]:
-    version = readings.version if readings.kind.kind == FLINK.kind else None
     without_advice: list[str] = []
     for gathered in readings.jobs.values():
-        evidence, last = gathered.evidence(version), gathered.last
+        evidence, last = gathered.evidence(readings.kind, readings.version), gathered.last
         if readings.is_cut(gathered):
             evidence = _of_headers(evidence)
         if gathered.is_readable:

@@ -15,26 +15,27 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
-from backend.analysis.health.struck_spans import struck_spans
-from backend.analysis.measures.evidence import (
+from backend.analysis.assembling import (
     EVIDENCE_COUNT,
     EXCEPTIONS_COUNT,
-    MODEL_WINDOW,
-    NEWEST_READINGS,
-    READINGS_NEAR,
-    JobEvidence,
+    NEVER,
+    READ_WITHIN,
+    RunAt,
+    first_trigger_under,
+    is_governed,
+    model_readings_since,
+    newest_readings,
+    with_earlier,
 )
+from backend.analysis.health.struck_spans import struck_spans
+from backend.analysis.measures.evidence import JobEvidence
 from backend.backtest.stored import Chunk, JobHistory, StoredCheckpoint, StoredRun, as_open
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, LateBarrier
 from backend.domain.pressure import VertexPressure
-
-READ_WITHIN: Final = timedelta(seconds=300)
-"""The newest reading counts if it is at most so old."""
-_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +61,17 @@ class Moment:
         It is what the service builds models from (``EvidenceReader.under_current_settings``).
         """
         first = self.first_trigger_at
-        kept = tuple(c for c in self.evidence.checkpoints if first is None or c.header.triggered_at >= first)
+        kept = tuple(c for c in self.evidence.checkpoints if is_governed(c.header, first))
         if not kept:
             return replace(self.evidence, checkpoints=())
-        begin = max(kept[0].header.triggered_at - READINGS_NEAR, self.at - MODEL_WINDOW)
+        begin = model_readings_since(kept[0].header, self.at)
         return replace(self.evidence, checkpoints=kept, pressure=self.readings_between(begin, self.at))
 
     @property
     def under_settings(self) -> list[CheckpointHeader]:
         """The headers of the known checkpoints that the settings of this time governed, oldest first."""
         first = self.first_trigger_at
-        headers = [c.header for c in self.evidence.checkpoints]
-        return [h for h in headers if first is None or h.triggered_at >= first]
+        return [c.header for c in self.evidence.checkpoints if is_governed(c.header, first)]
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class Moments:
 
     def finish(self) -> Iterator[Moment]:
         """Yield the moments that are left after the last chunk."""
-        yield from self._ended(until=_NEVER)
+        yield from self._ended(until=NEVER)
 
     def _of(self, run_id: str) -> _Known:
         return self._known.setdefault(run_id, _Known(self._runs[run_id]))
@@ -159,25 +159,22 @@ def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Seque
     run = known.run
     shape = run.shape_at(at)
     changed_at = run.settings_changed_at(at)
-    first_trigger_at = None
-    if changed_at is not None:
-        # The first checkpoint that ended under new settings is left out, because it may have begun before them.
-        after = [s.header.triggered_at for s in known.ended if s.ended_at - run.ahead > changed_at]
-        first_trigger_at = min(sorted(after)[1:], default=_NEVER)
     checkpoints = [s.checkpoint for s in known.ended] + [as_open(s, at) for s in others]
-    evidence = JobEvidence(
+    evidence = RunAt(
         topology=shape.topology,
-        now=at,
         config=shape.config,
         cluster_settings=shape.cluster,
-        checkpoints=tuple(sorted(checkpoints, key=lambda c: (c.header.triggered_at, c.header.checkpoint_id))),
-        pressure=_newest(known, at),
         placements=run.placements_at(at),
-        late_barriers={s.header.checkpoint_id: late for s in (*known.ended, *others) if (late := _late(s, run, at))},
         exceptions=run.exceptions_at(at, limit=EXCEPTIONS_COUNT),
         restart_count=run.restart_count_at(at),
-        flink_version=run.engine_version if run.engine.is_flink_release else None,
-        is_micro_batched=run.engine.is_micro_batched,
+        started_at=run.started_at,
+        engine=run.engine,
+        engine_version=run.engine_version,
+    ).evidence_on_job(
+        now=at,
+        checkpoints=sorted(checkpoints, key=lambda c: (c.header.triggered_at, c.header.checkpoint_id)),
+        readings=newest_readings(known.between(at - READ_WITHIN, at)),
+        late={s.header.checkpoint_id: late for s in (*known.ended, *others) if (late := _late(s, run, at))},
     )
     return Moment(
         run,
@@ -185,14 +182,9 @@ def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Seque
         at,
         evidence if run.engine.is_micro_batched else _with_struck(evidence, known),
         None if changed_at is None else changed_at + run.ahead,
-        first_trigger_at,
+        first_trigger_under(changed_at, [(s.ended_at - run.ahead, s.header.triggered_at) for s in known.ended]),
         known.between,
     )
-
-
-def _newest(known: _Known, at: datetime) -> tuple[VertexPressure, ...]:
-    recent = known.between(at - READ_WITHIN, at)
-    return tuple(r for r in recent if r.observed_at >= recent[-1].observed_at - NEWEST_READINGS) if recent else ()
 
 
 def _late(stored: StoredCheckpoint, run: StoredRun, at: datetime) -> tuple[LateBarrier, ...]:
@@ -200,13 +192,5 @@ def _late(stored: StoredCheckpoint, run: StoredRun, at: datetime) -> tuple[LateB
 
 
 def _with_struck(evidence: JobEvidence, known: _Known) -> JobEvidence:
-    newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
-    found: list[VertexPressure] = []
-    for since, until in struck_spans(evidence):
-        begin = found[-1].observed_at if found else None
-        found += [
-            r
-            for r in known.between(since, until)
-            if r.observed_at < newest and (begin is None or r.observed_at > begin)
-        ]
-    return replace(evidence, earlier_pressure=tuple(found)) if found else evidence
+    spans = struck_spans(evidence)
+    return with_earlier(evidence, [r for since, until in spans for r in known.between(since, until)])

@@ -135,6 +135,7 @@ class StoredRun:
     ahead: timedelta
     placements: tuple[Placement, ...]
     versions: Mapping[str, Sequence[tuple[datetime, Any]]]
+    started_at: datetime | None = None
     restarts: Sequence[tuple[datetime, int]] = ()
     exceptions: Sequence[tuple[datetime, str]] = ()
     _shapes: dict[tuple[datetime | None, ...], Shape] = field(default_factory=dict, repr=False)
@@ -155,6 +156,7 @@ class StoredRun:
             ahead=timedelta(milliseconds=document["ahead_ms"]),
             placements=placements_from(document["placements"]),
             versions=versions,
+            started_at=_instant(document["started_ms"]),
             restarts=[(at, int(key)) for at, kind, key, _ in events if kind == "restarted" and key.isdigit()],
             exceptions=[(at, words) for at, kind, _, words in events if kind == "exception"],
         )

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import psycopg
 
+from backend.analysis.assembling import READ_WITHIN
 from backend.analysis.health.struck_spans import READ_AFTER, READ_BEFORE, READ_FOR
-from backend.backtest.moments import READ_WITHIN
 from backend.backtest.stored import PLAIN_COLUMNS, PRESSURE_ARRAYS, Chunk, StoredCheckpoint, StoredRun, reading_of
 from backend.domain.checkpoint import DETAIL_ARRAYS
 from backend.domain.errors import StoreUnavailableError, UnknownEntityError
@@ -55,7 +55,8 @@ _EVENTS = (
 )
 _RUNS = (
     "SELECT json_build_object('id', r.id, 'engine', r.engine, 'capabilities', r.capabilities,"
-    f" 'engine_version', h.engine_version, 'ahead_ms', {_AHEAD}, 'placements', r.placements,"
+    f" 'engine_version', h.engine_version, 'started_ms', {_ms('r.started_at')}, 'ahead_ms', {_AHEAD},"
+    " 'placements', r.placements,"
     f" 'versions', ({_VERSIONS}), 'events', ({_EVENTS}))::text"
     " FROM runs r JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id"
 )

@@ -9,7 +9,7 @@ from typing import Final
 from backend.advisor.twin.fast import fast
 from backend.advisor.twin.tiers.fleet import JobAnswer, answer_of
 from backend.advisor.twin.tiers.tiers import QuickTiers
-from backend.analysis.measures.evidence import EVIDENCE_COUNT
+from backend.analysis.assembling import EVIDENCE_COUNT
 from backend.backtest.moments import newest_moment
 from backend.pipeline.history import StoredJobHistory, Texts
 

@@ -170,6 +170,15 @@ def test_only_the_asked_jobs_and_times_are_replayed(url):
         here(url, ["failing", "missing"])
 
 
+def test_a_history_knows_when_its_runs_started(url):
+    with psycopg.connect(url) as connection:
+        (started_at,) = connection.execute("SELECT started_at FROM runs WHERE id = 'r-j-failing'").fetchone()
+    with open_history(url) as history:
+        (run,) = history.of_job("j-failing").runs.values()
+
+    assert abs(run.started_at - started_at) < timedelta(milliseconds=1)
+
+
 def test_spark_gives_the_same_result_as_one_process(url, spark_session):
     with translated(), database_options(url, Cluster()) as database:
         steps = []

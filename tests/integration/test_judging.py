@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.domain.errors import StoreUnavailableError
+from backend.domain.observation import JobState
 from backend.services.alerts.signals import SignalReader
 from backend.services.checkpoints import judging
 from backend.services.checkpoints import reader as checkpoint_reader
@@ -18,7 +19,9 @@ from backend.services.checkpoints.judging import Judge
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService
 from backend.services.jobs import evidence as evidence_module
 from backend.services.jobs.evidence import EvidenceReader
+from backend.store.checkpoints.reader import get_checkpoint
 from backend.store.ingest import IngestWriter
+from backend.store.jobs.reader import get_job
 from backend.store.postgres.connections import reading
 from backend.store.retention import apply_retention
 from backend.store.schema.partitions import Retention
@@ -282,3 +285,19 @@ async def test_a_verdict_in_an_unknown_form_is_computed_again_and_then_stays(eng
         await CheckpointService(engine, clock, EvidenceReader(clock)).detail(key)
 
     assert len(computed) == 1
+
+
+async def test_the_verdicts_on_a_job_and_on_a_checkpoint_and_its_model_know_the_same_of_the_run(engine, clock, report):
+    await report(slow_run(8), readings(), restart_count=2)
+    key, reader = await key_of(engine, 8), EvidenceReader(clock)
+    async with reading(engine) as connection:
+        job = await get_job(connection, key.job_id)
+        record = await get_checkpoint(connection, key.run_id, key.checkpoint_id)
+        found = [
+            (await reader.of_finding(connection, job))[0],
+            await reader.of_checkpoint(connection, job, job.run, record),
+            await reader.under_current_settings(connection, job),
+        ]
+
+    known = {(e.flink_version, e.restart_count, e.state, e.started_at, e.cluster_settings) for e in found}
+    assert known == {("1.20.0", 2, JobState.RUNNING, START - timedelta(hours=1), None)}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 
 from tests.packaging.wheel_environment import ROOT
 
@@ -43,3 +46,21 @@ def test_the_diagram_shows_the_layers_of_the_backend_in_the_order_of_the_contrac
 
 def test_the_diagram_shows_the_layers_of_the_runtime_in_the_order_of_the_contract():
     assert _shown("engine", "core") == _layers("backend.runtime")
+
+
+def _trees() -> Iterator[tuple[str, ast.Module]]:
+    """Yield each module of the product with its syntax tree."""
+    for package in ("backend", "collectors", "dashboard"):
+        for path in sorted(Path(ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_the_evidence_on_a_job_is_put_together_in_one_module():
+    found = {
+        name
+        for name, tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "JobEvidence"
+    }
+
+    assert found == {"backend/analysis/assembling.py"}

@@ -63,8 +63,9 @@ from backend.advisor.twin.model.model import JobModel
 from backend.advisor.twin.model.outcomes import Outcome, Tier
 from backend.advisor.twin.tiers.calibration import calibrated
 from backend.advisor.twin.tiers.predicting import predict
+from backend.analysis.assembling import NEWEST_READINGS
 from backend.analysis.health.struck_spans import struck_spans
-from backend.analysis.measures.evidence import NEWEST_READINGS, JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.advice import Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError

@@ -40,6 +40,7 @@ class Past:
                 ahead=timedelta(),
                 placements=(),
                 versions={"topology": [(BEGIN, chain())], "config": list(self.configs)},
+                started_at=BEGIN,
                 restarts=self.restarts,
                 exceptions=self.exceptions,
             )

@@ -1,4 +1,4 @@
-"""The input of the analysis: the known values of one job, as the caller read them.
+"""The input of the analysis: the known values of one job, as ``assembling`` puts them together.
 
 Invariant: nothing here is computed. A value that was not reported is None or absent.
 """
@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, LateBarrier
 from backend.domain.ids import VertexId
 from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
-
-MODEL_WINDOW: Final = timedelta(minutes=30)
-"""A model of a job is built from the readings of pressure of this time. A verdict needs only the newest ones."""
-EVIDENCE_COUNT: Final = 26
-"""So many checkpoints are evidence: more than the rules use, because some may be savepoints or in progress."""
-EXCEPTIONS_COUNT: Final = 10
-"""So many exceptions are evidence, the newest."""
-NEWEST_READINGS: Final = timedelta(seconds=150)
-"""The readings of pressure of this time before the newest one are evidence on the job as it is."""
-READINGS_NEAR: Final = timedelta(seconds=60)
-"""The readings of pressure from so long before a checkpoint to so long after it are evidence on this checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from backend.analysis.health.refusals import Refusal, refusal_of
 from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.ids import JobId
-from backend.services.jobs.evidence import JobHead, is_lost
+from backend.services.jobs.evidence import JobHead, is_lost, run_at
 from backend.store.jobs.reader import newest_exceptions
 
 
@@ -31,18 +31,8 @@ async def refusals_of(connection: AsyncConnection, jobs: Sequence[JobHead]) -> M
 
 def _run_evidence(head: JobHead, exceptions: tuple[tuple[datetime, str], ...] = ()) -> JobEvidence:
     """Return what shows whether checkpoints are refused."""
-    run = head.record.run
-    return JobEvidence(
-        topology=head.shape.topology,
-        now=head.record.read_at_engine,
-        config=head.shape.config,
-        counts=run.counts,
-        checkpoints=tuple(Checkpoint(h.header) for h in head.headers if not is_lost(h, run)),
-        placements=run.placements,
-        exceptions=exceptions,
-        state=run.state,
-        started_at=run.started_at,
-        counted_at=head.record.read_at_engine,
-        failed_unlisted_count=run.failed_unlisted_count,
-        is_micro_batched=run.engine.is_micro_batched,
+    job = head.record
+    return run_at(job, job.run, head.shape, exceptions).evidence_on_job(
+        now=job.read_at_engine,
+        checkpoints=[Checkpoint(h.header) for h in head.headers if not is_lost(h, job.run)],
     )

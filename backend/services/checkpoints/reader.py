@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from backend.analysis.assembling import readings_around
 from backend.analysis.health.health import slow_limit_ms
 from backend.analysis.measures.critical_path import CriticalPath, Phases, critical_path, kept_pace_ms, with_persistence
 from backend.analysis.measures.evidence import JobEvidence
@@ -28,7 +29,7 @@ from backend.domain.verdict import Basis, Verdict
 from backend.services.checkpoints.document_subtasks import in_document
 from backend.services.checkpoints.reconstruction import check_events, reconstructed_events
 from backend.services.checkpoints.restoring import restoring_out
-from backend.services.jobs.evidence import EvidenceReader, is_lost, readings_around
+from backend.services.jobs.evidence import EvidenceReader, is_lost
 from backend.services.jobs.freshness import FINAL, freshness_now
 from backend.services.jobs.large_jobs import SUBTASKS_MAX
 from backend.services.long_work import LongWork

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 from zlib import crc32
 
@@ -20,18 +20,18 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.advisor.tier_choice import TierChoice
-from backend.analysis.health.failures import without_aborted
+from backend.analysis import assembling
+from backend.analysis.assembling import EVIDENCE_COUNT, RunAt
 from backend.analysis.health.outliers import reading_spans
 from backend.analysis.health.struck_spans import struck_spans
-from backend.analysis.measures.evidence import EVIDENCE_COUNT, READINGS_NEAR, JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.queries import verdict_micro_batch
 from backend.analysis.verdict import without_data
-from backend.domain.checkpoint import Checkpoint, CheckpointHeader, LateBarrier
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
 from backend.domain.clock import Clock
-from backend.domain.engines import FLINK
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
-from backend.domain.pressure import VertexPressure, on_clock
+from backend.domain.pressure import on_clock
 from backend.services.jobs.findings import (
     Finding,
     SettingsTaken,
@@ -61,8 +61,6 @@ from backend.store.schema.partitions import day_of
 
 _log = structlog.get_logger(__name__)
 
-# An open checkpoint that the engine has not reported for this long is lost: its end will never be reported.
-_LOST_AFTER = timedelta(seconds=60)
 _LOOK_BACK = timedelta(days=8)
 # The finding on a run that has not ended is computed again after this time even if nothing is known to have changed.
 _KEPT = timedelta(minutes=5)
@@ -70,7 +68,6 @@ _KEPT = timedelta(minutes=5)
 _STEP_S = 30
 # Findings are computed and stored for at most this many jobs at a time. The runs of these jobs are locked meanwhile.
 _AT_ONCE = 50
-_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +113,11 @@ class _Kept:
 def settings_taken_at(records: Sequence[CheckpointRecord], changed_at: datetime | None) -> SettingsTaken | None:
     """Return when the current settings were first seen, and the first trigger under them.
 
-    Return None if no change of the settings was seen (``changed_at`` is None). The engine's clock may differ from
-    ours, and may drift, so triggers are not compared with ``changed_at``. Instead, the first trigger is the earliest
-    one of the checkpoints that were seen to end after ``changed_at``. The first of these checkpoints is left out,
-    because it may have begun before the change.
+    Return None if no change of the settings was seen (``changed_at`` is None).
     """
-    if changed_at is None:
-        return None
-    ended = [r for r in records if r.header.status.is_terminal and r.observed_at > changed_at]
-    first = min((r.header.triggered_at for r in ended[1:]), default=_NEVER)
-    return SettingsTaken(changed_at, first)
+    ended = [(r.observed_at, r.header.triggered_at) for r in records if r.header.status.is_terminal]
+    first = assembling.first_trigger_under(changed_at, ended)
+    return None if changed_at is None or first is None else SettingsTaken(changed_at, first)
 
 
 def _open_one(record: JobRecord, headers: Sequence[CheckpointRecord]) -> CheckpointRecord | None:
@@ -134,15 +126,10 @@ def _open_one(record: JobRecord, headers: Sequence[CheckpointRecord]) -> Checkpo
 
 
 def is_lost(record: CheckpointRecord, run: RunRecord) -> bool:
-    """Return whether an open checkpoint is lost: its end will never be reported.
-
-    This is so if its run ended or no longer reports the checkpoint.
-    """
-    if record.header.status.is_terminal:
-        return False
+    """Return whether an open checkpoint is lost: its end will never be reported."""
     # The end of a run that the engine no longer lists is not known, but the run has ended.
     has_ended = run.state is JobState.ENDED or run.ended_at is not None
-    return has_ended or record.observed_at < run.observed_at - _LOST_AFTER
+    return assembling.is_lost(record.header, has_run_ended=has_ended, unseen_for=run.observed_at - record.observed_at)
 
 
 class EvidenceReader:
@@ -308,7 +295,7 @@ class EvidenceReader:
         late = await late_barriers_of(connection, [run.id], around[0].header.triggered_at)
         readings: Readings = ()
         if not is_judged:
-            since, until = readings_around(header, job.engine_now(self._clock.now()))
+            since, until = assembling.readings_around(header, job.engine_now(self._clock.now()))
             since, until = since - job.reading_offset, until - job.reading_offset
             readings = await read_between(connection, run.id, since, until, is_large=is_large)
         if not readings and not is_judged:
@@ -320,19 +307,16 @@ class EvidenceReader:
         details = await details_of(connection, [r.place for r in detailed], vertices=vertices, is_large=is_large)
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
-        evidence = _evidence_of(
-            job,
-            run,
-            shape,
-            now=self._clock.now(),
+        evidence = run_at(job, run, shape, exceptions.get(run.id, ())).evidence(
+            now=job.engine_now(self._clock.now()),
             checkpoints=[
                 Checkpoint(r.header, details.get(r.place, ()), batches.get(r.place))
                 for r in around
                 if not is_lost(r, run)
             ],
             readings=readings,
-            late=late.get(run.id, {}),
-            exceptions=exceptions.get(run.id, ()),
+            late=late.get(run.id),
+            ahead=job.reading_offset,
         )
         own = next((c for c in evidence.checkpoints if c.header == header), None)
         return evidence if own is None or is_judged else await _with_neighbours(connection, job, run, evidence, own)
@@ -344,57 +328,42 @@ class EvidenceReader:
         changed = await config_since(connection, [job.run.id])
         return found[job.id], settings_taken_at(asked[0].headers, changed.get(job.run.id))
 
-    async def under_current_settings(
-        self, connection: AsyncConnection, job: JobRecord, *, limit: int, window: timedelta
-    ) -> JobEvidence:
-        """Read the evidence on a job's current run: the newest checkpoints that its current settings governed.
+    async def under_current_settings(self, connection: AsyncConnection, job: JobRecord) -> JobEvidence:
+        """Read the evidence for a model of a job: the newest checkpoints that the current settings governed.
 
-        It has at most ``limit`` checkpoints, and the readings of backpressure of their time, but at most those of the
-        newest ``window``.
+        It has the readings of backpressure of their time, but at most those of the newest ``MODEL_WINDOW``.
         """
         run, since = job.run, day_of(job.run.observed_at - _LOOK_BACK)
-        recent = (await recent_of_runs(connection, [run.id], limit=limit, since=since))[run.id]
+        recent = (await recent_of_runs(connection, [run.id], limit=EVIDENCE_COUNT, since=since))[run.id]
         changed = (await config_since(connection, [run.id])).get(run.id)
         taken = settings_taken_at(recent, changed)
-        kept = [r for r in recent if taken is None or r.header.triggered_at >= taken.first_trigger_at]
+        first = None if taken is None else taken.first_trigger_at
+        kept = [r for r in recent if assembling.is_governed(r.header, first)]
         shape = (await newest_shapes(connection, [run.id]))[run.id]
         is_large = is_large_job(shape.topology)
         read_at = (await newest_reading_at(connection, {run.id: run.observed_at})).get(run.id)
         readings: Readings = ()
         late: Mapping[int, tuple[LateBarrier, ...]] = {}
         if kept and read_at is not None:
-            begin = max(kept[0].header.triggered_at - job.reading_offset - READINGS_NEAR, read_at - window)
-            end = read_at + timedelta(seconds=1)
+            offset, end = job.reading_offset, read_at + timedelta(seconds=1)
+            begin = assembling.model_readings_since(kept[0].header, read_at + offset) - offset
             readings = await read_between(connection, run.id, begin, end, is_large=is_large)
         if kept:
             late = (await late_barriers_of(connection, [run.id], kept[0].header.triggered_at)).get(run.id, {})
         details = await details_of(connection, [r.place for r in with_details(kept)], is_large=is_large)
-        return _evidence_of(
-            job,
-            run,
-            shape,
-            now=self._clock.now(),
+        exceptions = (await newest_exceptions(connection, [run.id])).get(run.id, ())
+        return run_at(job, run, shape, exceptions).evidence_on_job(
+            now=job.engine_now(self._clock.now()),
             checkpoints=[Checkpoint(r.header, details.get(r.place, ())) for r in kept if not is_lost(r, run)],
             readings=readings,
             late=late,
-            exceptions=(await newest_exceptions(connection, [run.id])).get(run.id, ()),
+            ahead=job.reading_offset,
         )
 
     def forget_others(self, job_ids: Iterable[JobId]) -> None:
         """Discard the cached findings of all other jobs."""
         wanted = set(job_ids)
         self._kept = {job_id: kept for job_id, kept in self._kept.items() if job_id in wanted}
-
-
-def readings_around(header: CheckpointHeader, now: datetime) -> tuple[datetime, datetime]:
-    """Return the begin and the end of the time whose readings of backpressure count for the verdict on a checkpoint.
-
-    ``now`` and the result are on the engine's clock.
-    """
-    end = header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms or 0)
-    if not header.status.is_terminal:
-        end = now
-    return header.triggered_at - READINGS_NEAR, end + READINGS_NEAR
 
 
 Found = TypeVar("Found", JobCase, RecalledJob)
@@ -464,32 +433,23 @@ def step_of(run_id: str, instant: datetime) -> int:
     return (int(instant.timestamp()) + crc32(run_id.encode()) % _STEP_S) // _STEP_S
 
 
-def _evidence_of(
-    job: JobRecord,
-    run: RunRecord,
-    shape: RunShape,
-    *,
-    now: datetime,
-    checkpoints: Sequence[Checkpoint],
-    readings: Readings,
-    late: Mapping[int, tuple[LateBarrier, ...]],
-    exceptions: tuple[tuple[datetime, str], ...],
-) -> JobEvidence:
-    """Return the evidence from one run of a job, on the engine's clock. ``now`` and ``readings`` are on ours."""
-    return JobEvidence(
+def run_at(job: JobRecord, run: RunRecord, shape: RunShape, exceptions: tuple[tuple[datetime, str], ...] = ()) -> RunAt:
+    """Return what is known of one run of a job, as it was last read."""
+    return RunAt(
         topology=shape.topology,
-        now=job.engine_now(now),
         config=shape.config,
         cluster_settings=shape.cluster_settings,
         counts=run.counts,
-        checkpoints=tuple(checkpoints),
-        pressure=on_clock(readings, job.reading_offset),
+        counted_at=run.observed_at + job.reading_offset,
+        failed_unlisted_count=run.failed_unlisted_count,
         placements=run.placements,
-        late_barriers=late,
         exceptions=exceptions,
         restart_count=run.restart_count,
+        state=run.state,
+        engine_state=run.engine_state,
         started_at=run.started_at,
-        is_micro_batched=run.engine.is_micro_batched,
+        engine=run.engine,
+        engine_version=job.engine_version,
     )
 
 
@@ -510,69 +470,49 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     readings = await read_newest(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
     found = {
-        r.id: replace(
-            _evidence_of(
-                r,
-                r.run,
-                shapes[r.run.id],
-                now=now,
-                checkpoints=[
-                    Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]
-                ],
-                readings=readings.get(r.run.id, ()),
-                late=late.get(r.run.id, {}),
-                exceptions=exceptions.get(r.run.id, ()),
-            ),
-            state=r.run.state,
-            engine_state=r.run.engine_state,
-            started_at=r.run.started_at,
-            counted_at=r.read_at_engine,
-            failed_unlisted_count=r.run.failed_unlisted_count,
-            flink_version=r.engine_version if r.run.engine.kind == FLINK.kind else None,
+        r.id: run_at(r, r.run, shapes[r.run.id], exceptions.get(r.run.id, ())).evidence_on_job(
+            now=r.engine_now(now),
+            checkpoints=[
+                Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]
+            ],
+            readings=readings.get(r.run.id, ()),
+            late=late.get(r.run.id),
+            ahead=r.reading_offset,
         )
         for r in records
     }
-    found = {job_id: without_aborted(evidence) for job_id, evidence in found.items()}
     for record in records:
         if not record.run.engine.is_micro_batched:
-            earlier = await _readings_of_struck(connection, record, found[record.id])
-            found[record.id] = replace(found[record.id], earlier_pressure=earlier) if earlier else found[record.id]
+            # If a cause strikes only some checkpoints, the newest readings need not show it.
+            spans = struck_spans(found[record.id])
+            found[record.id] = await _with_readings_of(connection, record, record.run, found[record.id], spans)
     return found
 
 
-async def _readings_of_struck(connection: AsyncConnection, record: JobRecord, evidence: JobEvidence) -> Readings:
-    """Return the readings around some struck and some quick checkpoints, if a cause strikes only some of them.
-
-    The newest readings are left out, because the evidence has them.
-    """
-    newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
-    found: list[VertexPressure] = []
-    seen, offset = datetime.min.replace(tzinfo=UTC), record.reading_offset
-    for since, until in struck_spans(evidence):
-        rows = await read_between(
-            connection, record.run.id, since - offset, until - offset, is_large=is_large_job(evidence.topology)
-        )
-        found += [r for r in on_clock(rows, offset) if seen < r.observed_at < newest]
-        seen = until
-    return tuple(found)
+async def _with_readings_of(
+    connection: AsyncConnection,
+    job: JobRecord,
+    run: RunRecord,
+    evidence: JobEvidence,
+    spans: Sequence[tuple[datetime, datetime]],
+    before: CheckpointConfig | None = None,
+) -> JobEvidence:
+    """Add the readings of earlier spans, and ``before``, the settings of their time. No spans change nothing."""
+    if not spans:
+        return evidence
+    offset, is_large = job.reading_offset, is_large_job(evidence.topology)
+    rows = [await read_between(connection, run.id, s - offset, u - offset, is_large=is_large) for s, u in spans]
+    earlier = on_clock([r for found in rows for r in found], offset)
+    return assembling.with_earlier(evidence, earlier, before)
 
 
 async def _with_neighbours(
     connection: AsyncConnection, job: JobRecord, run: RunRecord, evidence: JobEvidence, own: Checkpoint
 ) -> JobEvidence:
     """Add what was usual before a checkpoint that took many times as long as its neighbours: readings and settings."""
-    spans, offset = reading_spans(own, evidence), job.reading_offset
-    if not spans or evidence.is_micro_batched:
-        return evidence
-    found: list[VertexPressure] = []
-    for since, until in spans:
-        rows = await read_between(
-            connection, run.id, since - offset, until - offset, is_large=is_large_job(evidence.topology)
-        )
-        seen = found[-1].observed_at if found else datetime.min.replace(tzinfo=UTC)
-        found += [r for r in on_clock(rows, offset) if r.observed_at > seen]
-    before = await shape_at(connection, run.id, spans[-1][0] - offset)
-    return replace(evidence, earlier_pressure=tuple(found), config_before=before.config)
+    spans = () if evidence.is_micro_batched else reading_spans(own, evidence)
+    before = await shape_at(connection, run.id, spans[-1][0] - job.reading_offset) if spans else None
+    return await _with_readings_of(connection, job, run, evidence, spans, None if before is None else before.config)
 
 
 _Work = tuple[JobEvidence, JobRecord, SettingsTaken | None, TierChoice | None]

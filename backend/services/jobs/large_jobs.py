@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.measures.evidence import NEWEST_READINGS
+from backend.analysis.assembling import NEWEST_READINGS
 from backend.domain.topology import Topology
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.jobs.pressure import Readings, readings_between, readings_since, since_within

@@ -18,8 +18,9 @@ from backend.contracts.pressure_history import PressureHistoryOut, SubtaskHistor
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import RunId, VertexId
-from backend.domain.pressure import PressureMeasure, on_clock
+from backend.domain.pressure import PressureMeasure
 from backend.domain.topology import Topology
+from backend.services.jobs.evidence import run_at
 from backend.services.jobs.large_jobs import SUBTASKS_MAX, is_large_job
 from backend.services.jobs.reader import TimeRange, bounded
 from backend.store.jobs.pressure import newest_reading_at, readings_between, since_within
@@ -97,13 +98,7 @@ class PressureHistoryService:
             readings = await readings_between(
                 connection, [] if last is None else [last], recent, end, is_large=is_large
             )
-        evidence = JobEvidence(
-            topology=topology,
-            now=until,
-            pressure=on_clock(readings.get(run.id, ()), offset),
-            placements=run.placements,
-            is_micro_batched=run.engine.is_micro_batched,
-        )
+        evidence = run_at(job, run, shapes[run.id]).evidence(now=until, readings=readings.get(run.id, ()), ahead=offset)
         begins = sorted({b.begin for b in buckets})
         vertices = _vertices(names, buckets, begins, topology)
         return PressureHistoryOut(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NoReturn
 
+from backend.analysis.assembling import RunAt
 from backend.analysis.measures.critical_path import CriticalPath, critical_path
 from backend.analysis.measures.cut import check_cut
 from backend.analysis.measures.evidence import JobEvidence
@@ -180,7 +181,8 @@ def _document(planned: PlannedRun, recorded: Recorded, index: int, root: str) ->
     known = tuple(checkpoint_of(r) for r, _ in recorded.found[max(0, index - _EVIDENCE_COUNT) : index + 1])
     checkpoint = known[-1]
     ended = tuple(c for c in known if c.header.status.is_terminal)
-    evidence = JobEvidence(topology=topology, now=at(recorded.engine.now_us), config=config, checkpoints=ended)
+    run = RunAt(topology=topology, config=config, engine=RUNTIME)
+    evidence = run.evidence(now=at(recorded.engine.now_us), checkpoints=ended)
     path = critical_path(checkpoint, topology, config)
     verdict = checkpoint_verdict(checkpoint, evidence)
     ids = [r.id for r, _ in recorded.found]

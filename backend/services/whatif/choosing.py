@@ -32,7 +32,6 @@ from backend.advisor.choice.choosing import choose, refused
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin.tiers.tiers import QuickTiers
-from backend.analysis.measures.evidence import EVIDENCE_COUNT, MODEL_WINDOW
 from backend.backtest.cards import ChooseFor
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.clock import Clock
@@ -56,7 +55,6 @@ from backend.store.postgres.connections import reading, writing
 
 _EVERY_S: Final = 5.0
 REST_RATIO: Final = 9.0
-_CHECKPOINTS_COUNT: Final = EVIDENCE_COUNT
 # A job whose settings stay is not tried again before its next finding has read the choice. A finding is kept for at
 # most five minutes.
 _AGAIN_S: Final = 360.0
@@ -142,9 +140,7 @@ class SettingChooser:
             # A job may have to start again to get its new settings.
             earlier = kept or choice_from(await choice_before(connection, run.id))
             judged, settings = await self._evidence.of_finding(connection, record)
-            modelled = await self._evidence.under_current_settings(
-                connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
-            )
+            modelled = await self._evidence.under_current_settings(connection, record)
         ended = [c.header.checkpoint_id for c in modelled.checkpoints if c.header.status.is_terminal]
         # Another process may have made it meanwhile, and one that can simulate makes it again.
         is_refusal = self._tiers.has_failed

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from backend.advisor.twin.model.building import terminal_checkpoints
+from backend.analysis.assembling import RunAt
 from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.checkpoint import VertexDetail, largest
 from backend.domain.pressure import VertexPressure
@@ -26,15 +27,13 @@ def shown_part(evidence: JobEvidence) -> JobEvidence:
     and rates of records in the readings of the sources.
     """
     sources = {v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)}
-    return JobEvidence(
-        topology=evidence.topology,
+    run = RunAt(topology=evidence.topology, config=evidence.config, restart_count=evidence.restart_count)
+    return run.evidence(
         now=evidence.now,
-        config=evidence.config,
-        restart_count=evidence.restart_count,
-        checkpoints=tuple(
+        checkpoints=(
             replace(c, details=(max(c.details, key=_longest_sync_ms),)) for c in terminal_checkpoints(evidence)
         ),
-        pressure=tuple(
+        readings=(
             VertexPressure(
                 r.vertex_id,
                 r.observed_at,

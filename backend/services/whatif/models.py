@@ -21,7 +21,7 @@ from backend.advisor.twin.asking.changes import WhatIf
 from backend.advisor.twin.model.model import JobModel
 from backend.advisor.twin.model.outcomes import Tier
 from backend.advisor.twin.tiers.tiers import QuickTiers, TieredModel
-from backend.analysis.measures.evidence import MODEL_WINDOW, JobEvidence
+from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts.whatif import PREDICTION_GONE, PredictionOut
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, NotModelledError
@@ -33,7 +33,6 @@ from backend.services.whatif.kept_parts import dropped_count, shown_part, subtas
 from backend.store.jobs.reader import JobRecord, config_since, get_job
 from backend.store.postgres.connections import reading
 
-_CHECKPOINTS_COUNT = 40
 _KEPT_S = 60.0
 _KEPT_COUNT = 16
 _SHOWN_S = 600.0
@@ -106,9 +105,7 @@ class JobModels:
                 ):
                     return self._noted(version, known[2])
                 tier = self._tiers.tier
-                evidence = await self._evidence.under_current_settings(
-                    connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
-                )
+                evidence = await self._evidence.under_current_settings(connection, record)
             engine = record.run.engine
             tiered = await anyio.to_thread.run_sync(self._tiers.build, evidence, engine, record.engine_version)
             job = ModelledJob(record, shown_part(evidence), tiered)

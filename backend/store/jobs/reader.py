@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.measures.evidence import EXCEPTIONS_COUNT
+from backend.analysis.assembling import EXCEPTIONS_COUNT
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus, ClusterSettings
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError

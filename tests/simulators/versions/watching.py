@@ -64,7 +64,7 @@ class Watched:
         return {key: self._diagnosis(one) for key, one in self.gathered.items() if one.is_readable}
 
     def _diagnosis(self, one: diagnose.Gathered) -> Diagnosis:
-        evidence = one.evidence(self.version)
+        evidence = one.evidence(version=self.version)
         found = JobAnswer(
             name=one.last.name,
             engine_state=one.last.engine_state,

@@ -6,8 +6,10 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-from backend.backtest.moments import EVIDENCE_COUNT, Moments
+from backend.analysis.assembling import EVIDENCE_COUNT
+from backend.backtest.moments import Moments
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, LateBarrier
+from backend.domain.engines import FLINK
 from backend.domain.failure import FailureReason
 from tests.support.advised_jobs import EXACTLY_ONCE, UNALIGNED
 from tests.support.handwritten_jobs import LAST, START, failed, quick
@@ -129,3 +131,9 @@ def test_hosts_are_not_known_before_a_later_restart():
 
     assert (made[4].placements, made[4].restart_count) == ((), None)
     assert (made[5].placements, made[5].restart_count) == (("here",), 1)
+
+
+def test_the_start_of_the_run_and_the_engine_are_known_at_each_moment():
+    past = Past(stored([quick(n) for n in range(1, 9)]), engine=FLINK)
+
+    assert {(m.evidence.started_at, m.evidence.flink_version) for m in _moments(past)} == {(BEGIN, "1.20.5")}

@@ -1,6 +1,6 @@
 """What is stored of a job, as the backtest reads it: its runs, its checkpoints and its readings of back-pressure.
 
-Each value has a constructor from the JSON document that the statements of ``pipeline.history`` return, so that the same
+Each value has a constructor from the JSON document that the statements of ``store.history`` return, so that the same
 values are read with Spark and without it. Times of documents are whole milliseconds since the epoch.
 """
 

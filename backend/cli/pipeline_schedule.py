@@ -19,8 +19,8 @@ from backend.cli.supervisor import role_command
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.rollup import HOUR, hour_of
-from backend.pipeline.run_log import open_run_log
 from backend.settings import child_environment
+from backend.store.pipeline.run_log import open_run_log
 
 _log = structlog.get_logger(__name__)
 

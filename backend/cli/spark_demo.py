@@ -28,7 +28,7 @@ from backend.pipeline.java import SparkMissing, find_spark
 from backend.settings import Settings, child_environment, load_settings
 
 if TYPE_CHECKING:
-    from backend.pipeline.run_log import RunLog
+    from backend.store.pipeline.run_log import RunLog
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Notice:
         if self._url is None:
             return
         # Imported here, because every command imports this module and few commands need a database.
-        from backend.pipeline.run_log import DEMO_JOB, open_run_log
+        from backend.store.pipeline.run_log import DEMO_JOB, open_run_log
 
         try:
             with open_run_log(self._url) as run_log:

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from backend.backtest.jobs import result_of
 from backend.domain.backtest import Part
-from backend.pipeline.history import StoredJobHistory, Texts
 from backend.pipeline.job_source import JobReader, JobSource
+from backend.store.history import StoredJobHistory, Texts
 
 
 class BacktestSource(JobSource):

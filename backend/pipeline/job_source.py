@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from backend.pipeline.history import StoredJob, Texts
 from backend.pipeline.source import connected, task_url
+from backend.store.history import StoredJob, Texts
 
 if TYPE_CHECKING:
     from adbc_driver_postgresql.dbapi import Connection

@@ -11,7 +11,7 @@ from backend.advisor.twin.tiers.fleet import JobAnswer, answer_of
 from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.analysis.assembling import EVIDENCE_COUNT
 from backend.backtest.moments import newest_moment
-from backend.pipeline.history import StoredJobHistory, Texts
+from backend.store.history import StoredJobHistory, Texts
 
 _PROBLEM_MAX: Final = 200
 

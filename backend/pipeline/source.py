@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from backend.domain.rollup import DURATION_MAX_MS, Measure
-from backend.pipeline.in_sql import ACCEPTED
+from backend.store.pipeline.in_sql import ACCEPTED
 
 if TYPE_CHECKING:
     import pyarrow as pa

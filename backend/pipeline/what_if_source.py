@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from backend.pipeline.history import Texts
 from backend.pipeline.job_source import JobReader, JobSource
 from backend.pipeline.newest import answer_from
+from backend.store.history import Texts
 
 
 class WhatIfSource(JobSource):

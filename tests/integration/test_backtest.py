@@ -14,9 +14,9 @@ from backend.cli.app import run
 from backend.domain.backtest import Part
 from backend.domain.errors import UnknownEntityError
 from backend.pipeline.cluster import Cluster
-from backend.pipeline.history import open_history
 from backend.pipeline.jobs.backtest import here, replayed
 from backend.pipeline.session import database_options, translated
+from backend.store.history import open_history
 from backend.store.postgres.connections import create_store_engine
 from backend.store.schema.partitions import Partitions, day_of
 from tests.support.many_checkpoints import insert, row

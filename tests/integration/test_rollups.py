@@ -12,12 +12,12 @@ import pytest
 from backend.analysis.numbers import log_buckets
 from backend.domain.errors import HostError, PipelineFailedError, StoreUnavailableError
 from backend.domain.rollup import HOUR, Measure, hour_of
-from backend.pipeline import run_log as run_log_module
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.jobs.rollups import HourRange, RollupRun, stage
-from backend.pipeline.run_log import open_run_log
 from backend.pipeline.session import database_options, translated
 from backend.pipeline.transforms import bucket_of
+from backend.store.pipeline import run_log as run_log_module
+from backend.store.pipeline.run_log import open_run_log
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.rollups.reader import cover, hours_of, totals_of
 from tests.support.databases import Databases

@@ -15,8 +15,8 @@ from backend.advisor.choice.choosing import choose
 from backend.backtest.jobs import JobResult, result_of
 from backend.domain.backtest import EVERY_PART, Part
 from backend.pipeline.cluster import Cluster
-from backend.pipeline.history import StoredJob, open_history
 from backend.pipeline.java import SparkRuntime
+from backend.store.history import StoredJob, open_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,9 +21,9 @@ from backend.domain.clock import Clock, to_epoch_ms
 from backend.domain.errors import BarrierscopeError
 from backend.domain.rollup import RollupRunState, hour_of
 from backend.pipeline.cluster import Cluster
-from backend.pipeline.in_sql import SMALL_RUN_MAX
 from backend.pipeline.java import SparkRuntime
-from backend.pipeline.run_log import RolledUpMark, RunLog, open_run_log
+from backend.store.pipeline.in_sql import SMALL_RUN_MAX
+from backend.store.pipeline.run_log import RolledUpMark, RunLog, open_run_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

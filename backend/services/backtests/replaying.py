@@ -24,9 +24,9 @@ from backend.contracts.backtests import (
 )
 from backend.domain.backtest import Part
 from backend.domain.errors import TooLargeError
-from backend.pipeline.history import open_history
 from backend.services.simulations.catalog import LIMITS, Limits
 from backend.services.simulations.simulating import Progress, Result, SimulationStoppedError
+from backend.store.history import open_history
 
 KIND: Final = "backtest"
 

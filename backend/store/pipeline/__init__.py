@@ -1,1 +1,1 @@
-"""Reads the records of the rollup pipeline and of the Spark demo."""
+"""The log of the rollup pipeline and of the Spark demo, and the rollups that PostgreSQL computes itself."""

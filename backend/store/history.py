@@ -24,7 +24,7 @@ from backend.domain.checkpoint import DETAIL_ARRAYS
 from backend.domain.errors import StoreUnavailableError, UnknownEntityError
 from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure
-from backend.pipeline.run_log import CONNECT_TIMEOUT_S, CONNECTION_OPTIONS
+from backend.store.pipeline.run_log import CONNECT_TIMEOUT_S, CONNECTION_OPTIONS
 
 Texts = Callable[[str], Iterable[str]]
 """Runs a statement, and returns the texts of its only column."""

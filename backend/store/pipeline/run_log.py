@@ -26,7 +26,7 @@ from psycopg.abc import PQGen
 
 from backend.domain.errors import HostError, StoreUnavailableError
 from backend.domain.rollup import RUN_LOCK_KEY, RollupRunState, hour_of
-from backend.pipeline import in_sql
+from backend.store.pipeline import in_sql
 
 JOB = "rollups"
 DEMO_JOB = "spark-demo"

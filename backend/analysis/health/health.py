@@ -30,6 +30,8 @@ from backend.analysis.words.thresholds import (
     PROGRESS_SLOW_RATIO,
     QUICK_QUANTILE,
     RESTARTS_MIN_COUNT,
+    RESTARTS_OF_TRANSACTIONS_MIN_COUNT,
+    RESTARTS_OF_TRANSACTIONS_WINDOW_S,
     RESTARTS_OVER_TIMES,
     RESTARTS_WINDOW_S,
     SLOW_IN_A_ROW_COUNT,
@@ -117,10 +119,13 @@ def report(
     has_restarts: bool = False,
     now: datetime | None = None,
     restarted_at: Sequence[datetime] = (),
+    of_transactions_at: Sequence[datetime] = (),
 ) -> HealthReport:
     """Judge the newest of ``checkpoints``, which are oldest first.
 
-    Without ``now``, checkpoints in progress do not count. ``restarted_at`` are the known times of restarts.
+    Without ``now``, checkpoints in progress do not count. ``restarted_at`` are the known times of restarts, and
+    ``of_transactions_at`` those of restarts because a transaction had ended. These need not follow each other closely,
+    because a transaction lives for minutes before it can be too old.
     """
     judged = judged_checkpoints(checkpoints, has_restarts=has_restarts)
     completed = tuple(c for c in judged if c.header.status is CheckpointStatus.COMPLETED)
@@ -130,7 +135,12 @@ def report(
     health = _health(judged, failed, completed, middle, config)
     window = judged_checkpoints(checkpoints, has_restarts=has_restarts, count_max=STRUCK_WINDOW_COUNT)
     struck, quick = _split(window, config)
-    loop = restart_loop(restarted_at, now)
+    loop = restart_loop(restarted_at, now) or restart_loop(
+        of_transactions_at,
+        now,
+        count_min=RESTARTS_OF_TRANSACTIONS_MIN_COUNT,
+        window_s=RESTARTS_OF_TRANSACTIONS_WINDOW_S,
+    )
     if health is Health.FAILING and loop and all(c.header.failure_reason in _BY_RESTART for c in failed):
         # The restarts ended these checkpoints, so the checkpoints are not what fails.
         health = Health.HEALTHY if completed else Health.FAILING
@@ -194,13 +204,19 @@ def struck_limit_ms(usual_ms: float, config: CheckpointConfig | None) -> float:
     return at_least if limit is None else min(at_least, max(limit, STRUCK_SLOW_TIMES * usual_ms))
 
 
-def restart_loop(restarted_at: Sequence[datetime], now: datetime | None) -> tuple[datetime, ...]:
+def restart_loop(
+    restarted_at: Sequence[datetime],
+    now: datetime | None,
+    *,
+    count_min: int = RESTARTS_MIN_COUNT,
+    window_s: int = RESTARTS_WINDOW_S,
+) -> tuple[datetime, ...]:
     """Return the newest restarts, if the job still restarts again and again."""
-    if now is None or len(restarted_at) < RESTARTS_MIN_COUNT:
+    if now is None or len(restarted_at) < count_min:
         return ()
     times = sorted(set(restarted_at))
-    times = [t for t in times if (times[-1] - t).total_seconds() <= RESTARTS_WINDOW_S]
-    if len(times) < RESTARTS_MIN_COUNT:
+    times = [t for t in times if (times[-1] - t).total_seconds() <= window_s]
+    if len(times) < count_min:
         return ()
     usual_s = median((b - a).total_seconds() for a, b in pairwise(times)) or 0.0
     is_over = (now - times[-1]).total_seconds() > RESTARTS_OVER_TIMES * usual_s

@@ -34,9 +34,11 @@ from backend.analysis.words.thresholds import (
     STRUCK_READING_S,
     STRUCK_TIMES,
 )
+from backend.domain import known_messages
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
+from backend.domain.known_messages import MessageCause
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.verdict import Confidence, Health, Intermittence, Phase
@@ -178,6 +180,11 @@ class Case:
         return [w.phases[vertex_id] for w in self.walked if vertex_id in w.phases]
 
 
+def _is_of_transaction(exception: str) -> bool:
+    message = known_messages.explained(exception)
+    return message is not None and message.cause is MessageCause.TRANSACTION
+
+
 def of_job(evidence: JobEvidence) -> Case:
     """Build the case of a job from its newest terminal checkpoints and its newest readings."""
     has_restarts = _has_restarts(evidence)
@@ -187,6 +194,7 @@ def of_job(evidence: JobEvidence) -> Case:
         has_restarts=has_restarts,
         now=evidence.now,
         restarted_at=[at for at, _ in evidence.exceptions],
+        of_transactions_at=[at for at, text in evidence.exceptions if _is_of_transaction(text)],
     )
     report = _without_any(report, evidence)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)

@@ -12,7 +12,7 @@ import numpy as np
 from backend.analysis.measures.acknowledgements import wait_of_all_ms
 from backend.analysis.numbers.arrays import highest_of, median_of
 from backend.analysis.numbers.statistics import median
-from backend.analysis.verdict import rows, stalls
+from backend.analysis.verdict import exceptions, rows, stalls
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.verdict.draft import by_count, draft, weaker
 from backend.analysis.verdict.rule import FAILED, JOB, NONE_BEGINS, SUFFERING, WELL, Explains, Rule
@@ -64,23 +64,35 @@ def _find_restart_loop(case: Case) -> Sequence[datetime] | None:
 
 
 def _tell_restart_loop(case: Case, times: Sequence[datetime]) -> Verdict:
-    newest = max(case.evidence.exceptions)[1].splitlines()[0][:160]
-    took = case.report.duration_median_ms
-    well = "" if took is None else f" ({say.duration(took)})"
+    told = exceptions.told(case)
     usual = median((b - a).total_seconds() * 1000 for a, b in pairwise(times)) or 0.0
     return draft(
         case,
         VerdictKind.RESTARTS,
-        f'its checkpoints are well{well}, so they are not the cause. The newest exception is "{newest}"',
+        _why_it_restarts(case, told),
         evidence=[
             rows.number("restarts of the job that follow each other closely", "exceptions", len(times), "count"),
             rows.reconstructed("time from one restart to the next, median", "exceptions", usual, "ms"),
             *rows.restarts(case),
+            *exceptions.explaining(case, told),
             *rows.fare(case),
             *rows.settings(case),
         ],
         confidence=by_count(len(times)),
+        would_decide=() if told is None else told.would_decide,
     )
+
+
+def _why_it_restarts(case: Case, told: exceptions.Told | None) -> str:
+    """Return what the exceptions of the restarts tell, and whether the checkpoints have a part in it."""
+    took = case.report.duration_median_ms
+    well = "" if took is None else f" ({say.duration(took)})"
+    newest = exceptions.first_line(max(case.evidence.exceptions)[1])
+    if told is None:
+        return f'its checkpoints are well{well}, so they are not the cause. The newest exception is "{newest}"'
+    if told.is_of_checkpoints:
+        return f"its checkpoints complete{well}, but {told.text}"
+    return f"its checkpoints are well{well}, so they are not the cause: {told.text}"
 
 
 RESTART_LOOP = Rule("restart loop", Explains.EVERYTHING, (WELL,), _find_restart_loop, _tell_restart_loop)

@@ -17,6 +17,7 @@ from backend.analysis.numbers.statistics import known, median, ratio, reached
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CHECKPOINTS_MAX
+from backend.domain import known_messages
 from backend.domain.checkpoint import CheckpointStatus, Protocol
 from backend.domain.ids import VertexId
 from backend.domain.rollup import is_lower_bound
@@ -359,11 +360,14 @@ def hiding(case: Case) -> list[Evidence]:
 
 
 def restarts(case: Case) -> list[Evidence]:
-    """Return rows with the newest exception of the job and the number of its restarts."""
+    """Return rows with the newest exception of the job, what it means if it is known, and the number of restarts."""
     found: list[Evidence] = []
     if case.evidence.exceptions:
-        lines = max(case.evidence.exceptions)[1].splitlines() or [""]
+        newest = max(case.evidence.exceptions)[1]
+        lines = newest.splitlines() or [""]
         found.append(note(f"newest exception: {lines[0][:200]}"))
+        message = known_messages.explained(newest)
+        found.extend(note(text) for text in (() if message is None else message.notes))
     if case.evidence.restart_count:
         found.append(number("restarts of the job", "numRestarts", case.evidence.restart_count, "count"))
     return found

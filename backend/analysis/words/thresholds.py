@@ -78,6 +78,12 @@ RESTARTS_MIN_COUNT: Final = 3
 RESTARTS_WINDOW_S: Final = 600
 """Restarts that are more than this many seconds older than the newest one are left out."""
 
+RESTARTS_OF_TRANSACTIONS_MIN_COUNT: Final = 2
+"""Two restarts because a transaction had ended are a pattern: it is committed with every checkpoint."""
+
+RESTARTS_OF_TRANSACTIONS_WINDOW_S: Final = 86_400
+"""Such restarts belong together within a day: Kafka's default timeout of a transaction is up to an hour."""
+
 RESTARTS_OVER_TIMES: Final = 4.0
 """Restarts are over if the job has since run for this many times their usual distance."""
 

@@ -1,0 +1,128 @@
+"""Tests of what the exceptions of restarts tell: a known message is evidence, and clears or accuses the checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.analysis.verdict.verdict import diagnose
+from backend.domain.verdict import Confidence, Health, VerdictKind
+from tests.support.handwritten_jobs import START, job
+from tests.support.handwritten_runs import CALM, HEALTHY_RUN
+
+INNOCENT = "are not the cause"
+FENCED = (
+    "sink (1/4) - execution #3\norg.apache.flink.util.FlinkRuntimeException: Committing one of transactions failed,"
+    " logging first encountered failure\n\tat a.B.c(B.java:1)\nCaused by: org.apache.kafka.common.errors."
+    "ProducerFencedException: Producer attempted an operation with an old epoch. Either there is a newer producer with"
+    " the same transactionalId, or the producer's transaction has been expired by the broker."
+)
+INVALID_PID = (
+    "java.lang.Exception: Could not perform checkpoint 7 for operator sink (1/4)#0.\nCaused by: org.apache.kafka.common"
+    ".errors.InvalidPidMappingException: The producer attempted to use a producer id which is not currently assigned to"
+    " its transactional id."
+)
+INVALID_STATE = (
+    "org.apache.kafka.common.KafkaException: it failed\nCaused by: org.apache.kafka.common.errors."
+    "InvalidTxnStateException: The producer attempted a transactional operation in an invalid state."
+)
+NAMED_TIMEOUT = (
+    "java.io.IOException: Unable to commit transaction (CommitRequestImpl@1) because its producer is already fenced."
+    " This means that you either have a different producer with the same 'transactional.id' or recovery took longer"
+    " than 'transaction.timeout.ms' ({ms}ms)."
+)
+LOST = "java.util.concurrent.TimeoutException: Heartbeat of TaskManager with id container_1(host-a:8041) timed out.\n"
+POISON = "java.lang.IllegalStateException: poison\n\tat Foo"
+
+
+def restarted(*texts, every_s=30.0):
+    """Return an exception for each text; the last is 50 s after the start of the run."""
+    last = START + timedelta(seconds=50)
+    return tuple((last - timedelta(seconds=every_s * (len(texts) - 1 - i)), text) for i, text in enumerate(texts))
+
+
+def diagnosed(*texts, every_s=30.0, interval_ms=None):
+    evidence = job(HEALTHY_RUN, CALM, restart_count=len(texts), exceptions=restarted(*texts, every_s=every_s))
+    if interval_ms is not None:
+        evidence = replace(evidence, config=replace(evidence.config, interval_ms=interval_ms))
+    return diagnose(evidence)
+
+
+@pytest.mark.parametrize("text", [FENCED, INVALID_PID, INVALID_STATE, NAMED_TIMEOUT.format(ms=900_000)])
+def test_checkpoints_are_not_cleared_if_a_restart_says_that_a_transaction_had_ended(text):
+    found = diagnosed(text, text, text, text)
+
+    assert (found.health, found.verdict.kind) == (Health.RESTARTING, VerdictKind.RESTARTS)
+    assert INNOCENT not in found.verdict.sentence
+    assert "4 of its 4 exceptions say that" in found.verdict.sentence
+    assert any("transaction" in row.statement for row in found.verdict.evidence)
+    assert any(row.statement.startswith("what cures it: ") for row in found.verdict.evidence)
+
+
+def test_the_sentence_quotes_the_line_that_has_the_message_and_not_the_task():
+    sentence = diagnosed(FENCED, FENCED, FENCED).verdict.sentence
+
+    assert '("org.apache.kafka.common.errors.ProducerFencedException: Producer attempted' in sentence
+
+
+def test_an_interval_longer_than_the_timeout_of_transactions_is_said():
+    found = diagnosed(*[NAMED_TIMEOUT.format(ms=900_000)] * 3, interval_ms=1_200_000).verdict
+
+    assert "interval + duration of a checkpoint, 20 min, which is longer than its timeout of 15 min" in found.sentence
+    assert found.would_decide == ()
+    assert {(r.metric, r.value) for r in found.evidence} >= {("transaction.timeout.ms", 900_000.0)}
+
+
+def test_an_interval_shorter_than_the_timeout_of_transactions_leaves_the_outage():
+    sentence = diagnosed(*[NAMED_TIMEOUT.format(ms=900_000)] * 3, interval_ms=60_000).verdict.sentence
+
+    assert "and for as long as the job is down, but at most for its timeout of 15 min" in sentence
+    assert "longer than its timeout" not in sentence
+
+
+def test_an_unknown_timeout_of_transactions_would_decide():
+    found = diagnosed(INVALID_STATE, INVALID_STATE, INVALID_STATE, interval_ms=1_200_000).verdict
+
+    assert any(text.startswith("transaction.timeout.ms of the sink") for text in found.would_decide)
+
+
+def test_restarts_by_transactions_are_told_although_twenty_minutes_lie_between_them():
+    found = diagnosed(FENCED, FENCED, every_s=1_200)
+
+    assert (found.health, found.verdict.kind) == (Health.RESTARTING, VerdictKind.RESTARTS)
+    assert found.verdict.confidence is Confidence.MEDIUM
+
+
+def test_other_restarts_that_are_so_far_apart_leave_the_job_healthy():
+    assert diagnosed(LOST, LOST, LOST, every_s=1_200).health is Health.HEALTHY
+
+
+def test_one_transaction_that_had_ended_is_more_telling_than_the_many_lost_hosts_before_it():
+    sentence = diagnosed(LOST, LOST, LOST, FENCED).verdict.sentence
+
+    assert "1 of its 4 exceptions say that the broker" in sentence
+    assert INNOCENT not in sentence
+
+
+def test_a_lost_task_manager_clears_the_checkpoints_and_says_what_happened():
+    found = diagnosed(LOST, LOST, LOST, POISON).verdict
+
+    assert f"so they {INNOCENT}: 3 of its 4 exceptions say that a process did not answer" in found.sentence
+    assert found.would_decide == ()
+
+
+def test_a_store_that_refuses_does_not_clear_the_checkpoints():
+    slow_down = (
+        "com.amazonaws.services.s3.model.AmazonS3Exception: Please reduce your request rate. (Service: Amazon S3;"
+        " Status Code: 503; Error Code: SlowDown)"
+    )
+
+    assert INNOCENT not in diagnosed(slow_down, slow_down, slow_down).verdict.sentence
+
+
+def test_an_exception_of_the_job_s_own_code_is_quoted_as_before():
+    assert diagnosed(POISON, POISON, POISON).verdict.sentence.endswith(
+        f'so they {INNOCENT}. The newest exception is "java.lang.IllegalStateException: poison".'
+    )

@@ -46,8 +46,11 @@ class Foreign(BaseModel):
 class StateOperatorIn(Foreign):
     """``stateOperators[*]``: one stateful operator. Its times are sums over its state stores."""
 
+    operator_name: Annotated[str, Field(max_length=4000), OneLine] | None = None
     num_rows_total: Count | None = None
     num_rows_updated: Count | None = None
+    num_rows_removed: Count | None = None
+    num_rows_dropped_by_watermark: Count | None = None
     commit_time_ms: Count | None = None
     memory_used_bytes: Count | None = None
     num_state_store_instances: Count | None = None
@@ -63,6 +66,12 @@ class SourceIn(Foreign):
     latest_offset: Offset = None
     num_input_rows: Count | None = None
     metrics: Annotated[dict[str, StrictStr | StrictNumber | None], Field(max_length=200)] | None = None
+
+
+class SinkIn(Foreign):
+    """``sink``: where the micro-batch writes. The sink's own metrics are not read."""
+
+    description: Annotated[str, Field(max_length=20_000), OneLine] = ""
 
 
 class EventTimeIn(Foreign):
@@ -88,6 +97,7 @@ class ProgressIn(Foreign):
     event_time: EventTimeIn | None = None
     state_operators: Annotated[list[StateOperatorIn], Field(max_length=100)] = []
     sources: Annotated[list[SourceIn], Field(max_length=100)] = []
+    sink: SinkIn | None = None
 
 
 class _Event(Model):

@@ -63,7 +63,9 @@ class BatchState:
     ``commit_ms`` is the mean over the state stores, which is the elapsed time if all stores commit in parallel. Spark
     reports only the sum, ``commit_total_ms``. ``upload_total_ms`` is the time to write to the checkpoint store
     (RocksDB), summed over the state stores. ``snapshot_lag`` is the number of batches that a recovery would replay,
-    for the reported state store that is furthest behind.
+    for the reported state store that is furthest behind. ``removed_row_count`` is the number of rows that the batch
+    removed from the state, and ``dropped_row_count`` the input rows that came after the watermark. ``operators`` are
+    Spark's names of the stateful operators.
     """
 
     row_count: int | None = None
@@ -74,6 +76,9 @@ class BatchState:
     upload_total_ms: int | None = None
     store_count: int | None = None
     snapshot_lag: int | None = None
+    removed_row_count: int | None = None
+    dropped_row_count: int | None = None
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class MicroBatch:
     watermark_at: datetime | None = None
     state: BatchState | None = None
     sources: tuple[SourceProgress, ...] = ()
+    sink: str | None = None
+    """Spark's description of where the batch writes; None if it was not sent."""
     number_basis: Basis = Basis.MEASURED
 
     def phase_ms(self, phase: BatchPhase) -> int | None:

@@ -127,8 +127,10 @@ def batch_from(row: Mapping[Any, Any]) -> MicroBatch:
         input_row_count=row["input_row_count"],
         processed_rows_per_s=row["processed_rows_per_s"],
         watermark_at=row["watermark_at"],
-        state=None if state is None else _known(BatchState, state),
+        state=None if state is None else _known(BatchState, {k: _tuple(v) for k, v in state.items()}),
         sources=tuple(_known(SourceProgress, s) for s in row["sources"]),
+        # The table has no column for the sink. It is kept beside each source, where older versions ignore it.
+        sink=next((s["sink"] for s in row["sources"] if s.get("sink")), None),
         number_basis=Basis(row["number_basis"]),
     )
 

@@ -49,13 +49,14 @@ _BACK_OFF_MOST_S = 60.0
 _LOG_EVERY_S = 60.0
 _FLUSH_S = 3.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Only these fields of a progress object leave the driver. Observed metrics and the sink are not sent.
+# Only these fields of a progress object leave the driver. Observed metrics and the sink's metrics are not sent.
 _PROGRESS_KEYS = (
     "id", "runId", "name", "timestamp", "batchId", "batchDuration", "durationMs", "numInputRows",
     "processedRowsPerSecond",
 )  # fmt: skip
 _OPERATOR_KEYS = (
-    "numRowsTotal", "numRowsUpdated", "commitTimeMs", "memoryUsedBytes", "numStateStoreInstances", "customMetrics",
+    "operatorName", "numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark", "commitTimeMs",
+    "memoryUsedBytes", "numStateStoreInstances", "customMetrics",
 )  # fmt: skip
 _SOURCE_KEYS = ("description", "startOffset", "endOffset", "latestOffset", "numInputRows")
 _OFFSET_KEYS = ("startOffset", "endOffset", "latestOffset")
@@ -425,6 +426,8 @@ def _readable(event: dict[str, Any]) -> dict[str, Any] | None:
             progress["eventTime"] = {"watermark": watermark}
         progress["stateOperators"] = [_picked(o, _OPERATOR_KEYS) for o in found.get("stateOperators") or ()]
         progress["sources"] = [_picked(s, _SOURCE_KEYS) for s in found.get("sources") or ()]
+        if isinstance(found.get("sink"), dict):
+            progress["sink"] = _picked(found["sink"], ("description",))
         if len(json.dumps(progress)) > _EVENT_MAX_BYTES:
             for source in progress["sources"]:
                 source.update(dict.fromkeys(_OFFSET_KEYS))

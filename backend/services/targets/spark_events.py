@@ -37,12 +37,14 @@ _PHASE_KEYS: Mapping[str, BatchPhase] = {
     "addBatch": BatchPhase.ADD_BATCH,
     "commitOffsets": BatchPhase.COMMIT_OFFSETS,
 }
+_OLDER_OFFSET_KEYS = ("getOffset", "setOffsetRange", "getEndOffset")
 # The metrics that contain the size of a state store, the preferred one first: the size of RocksDB's files, or the
 # size of the current version's map in the heap store.
 _SIZE_KEYS = ("rocksdbSstFileSize", "stateOnCurrentVersionSizeBytes")
 _SNAPSHOT_KEY = "SnapshotLastUploaded."
 _UPLOAD_KEY = "rocksdbCommitFileSyncLatencyMs"
 _OFFSET_TEXT_MAX = 500
+_OPERATOR_MAX = 100
 _OFFSET_MAX = 2**53
 _ERROR_LINE_MAX = 500
 _TRACEBACK = "Traceback (most recent call last):"
@@ -174,18 +176,24 @@ def _completed(progress: wire.ProgressIn) -> Checkpoint:
             full_state_size_bytes=_sum(_state_bytes(o) for o in operators),
         ),
         batch=MicroBatch(
-            phases_ms=tuple(
-                (phase, progress.duration_ms[key])
-                for key, phase in _PHASE_KEYS.items()
-                if progress.duration_ms.get(key, -1) >= 0
-            ),
+            phases_ms=_phases(progress.duration_ms),
             input_row_count=progress.num_input_rows,
             processed_rows_per_s=progress.processed_rows_per_second,
             watermark_at=progress.event_time.watermark if progress.event_time is not None else None,
             state=_state(progress) if operators else None,
             sources=tuple(_source(s) for s in progress.sources),
+            sink=progress.sink.description[:_OFFSET_TEXT_MAX] or None if progress.sink is not None else None,
         ),
     )
+
+
+def _phases(duration_ms: Mapping[str, int]) -> tuple[tuple[BatchPhase, int], ...]:
+    known = {key: ms for key, ms in duration_ms.items() if ms >= 0}
+    if "latestOffset" not in known:
+        # Spark before 3.0 asks the sources in several steps, each with a name of its own.
+        older = [known[key] for key in _OLDER_OFFSET_KEYS if key in known]
+        known |= {"latestOffset": sum(older)} if older else {}
+    return tuple((phase, known[key]) for key, phase in _PHASE_KEYS.items() if key in known)
 
 
 def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -> Checkpoint:
@@ -241,6 +249,9 @@ def _state(progress: wire.ProgressIn) -> BatchState:
         upload_total_ms=_sum(o.custom_metrics.get(_UPLOAD_KEY) for o in operators),
         store_count=_sum(o.num_state_store_instances for o in operators),
         snapshot_lag=_snapshot_lag(progress),
+        removed_row_count=_sum(o.num_rows_removed for o in operators),
+        dropped_row_count=_sum(o.num_rows_dropped_by_watermark for o in operators),
+        operators=tuple(o.operator_name[:_OPERATOR_MAX] for o in operators if o.operator_name),
     )
 
 

@@ -123,7 +123,7 @@ def _row(run_id: str, checkpoint: Checkpoint, batch: MicroBatch) -> dict[str, An
         status=header.status.value,
         phases_ms=[int8(batch.phase_ms(p)) for p in _PHASES] if batch.phases_ms else None,
         state=None if batch.state is None else dump(asdict(batch.state)),
-        sources=dump([{n: _cut(v) for n, v in asdict(s).items()} for s in batch.sources]),
+        sources=dump([{n: _cut(v) for n, v in {**asdict(s), "sink": batch.sink}.items()} for s in batch.sources]),
     )
 
 

@@ -114,14 +114,17 @@ def test_pushes_fit_the_contract_and_have_every_event_in_order():
     assert place.headers[0]["Authorization"] == f"Bearer {TOKEN}"
 
 
-def test_observed_metrics_and_the_sink_are_not_sent():
-    batch = batches("b_windowed_hdfs")[3] | {"observedMetrics": {"salaries": {"sum": 1}}}
+def test_observed_metrics_and_the_metrics_of_the_sink_are_not_sent():
+    sink = {"description": "FileSink[/out]", "numOutputRows": 71, "metrics": {"customers": "12"}}
+    batch = batches("b_windowed_hdfs")[3] | {"observedMetrics": {"salaries": {"sum": 1}}, "sink": sink}
     with server() as place, listening(place.url) as listener:
         listener.onQueryProgress(progress_event(batch))
         assert listener.flush(PATIENCE_S)
 
     assert "salaries" not in json.dumps(place.got)
-    assert "NoopTable" not in json.dumps(place.got)
+    assert "customers" not in json.dumps(place.got)
+    # The description shows whether each batch also writes a log of files, which is compacted from time to time.
+    assert place.got[0]["events"][0]["progress"]["sink"] == {"description": "FileSink[/out]"}
 
 
 def test_without_a_server_the_bounded_queue_drops_the_oldest_events_and_counts_them(caplog):

@@ -26,7 +26,6 @@ from backend.alerting.signals import (
 from backend.analysis.health.finish import is_warned, predict, warned_from
 from backend.analysis.health.health import restart_loop
 from backend.analysis.health.progress import Judged
-from backend.analysis.health.refusals import Refusal
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
@@ -130,9 +129,6 @@ def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 
 def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
-    refusal = signal.refusal
-    if refusal is not None and refusal.refused_count + refusal.declined_count >= settings["failures_min_count"]:
-        return _refused(signal, refusal)
     row: list[EndedCheckpoint] = []
     for checkpoint in reversed(signal.ended):
         if checkpoint.status is CheckpointStatus.COMPLETED:
@@ -151,14 +147,25 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
     return _active(signal, summary, f"Most frequent reason: {commonest}. ", signal.place, _linked(row), value=count)
 
 
-def _refused(signal: JobSignal, refusal: Refusal) -> Reading:
-    """Return the reading if checkpoints fail before they start, so that the engine lists none of them."""
-    silent = say.duration(refusal.silent_ms)
-    count = refusal.refused_count + refusal.declined_count
+def _refused(settings: RuleSettings, signal: JobSignal) -> Reading:
+    """Evaluate whether checkpoints fail before they start, so that the engine lists none of them."""
+    refusal = signal.refusal
+    if refusal is None:
+        return _clear(signal, "checkpoints begin, or none was due")
+    count, silent = refusal.refused_count + refusal.declined_count, say.duration(refusal.silent_ms)
+    if refusal.is_counted and count < settings["refused_min_count"]:
+        return _clear(signal, f"{count} checkpoints in a row were refused")
+    if refusal.silent_ms < 1000 * settings["silence_min_s"]:
+        return _clear(signal, f"no checkpoint has begun for {silent}")
+    linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
+    if not refusal.is_counted:
+        # Flink before 1.14 counts no refused checkpoint. A finished task and the long silence show it.
+        summary = f"{signal.name}: no checkpoint has begun for {silent}, and a task has finished"
+        return _active(signal, summary, "", signal.place, linked, value=refusal.silent_ms / 1000)
     how = "failed without starting" if refusal.refused_count else "were declined by a task"
     about = "about " if refusal.is_about else ""
     summary = f"{signal.name}: {about}{count} checkpoints in a row {how}"
-    return _active(signal, summary, f"None has begun for {silent}. ", signal.place, (), value=count)
+    return _active(signal, summary, f"None has begun for {silent}. ", signal.place, linked, value=count)
 
 
 def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -520,6 +527,7 @@ def _linked(checkpoints: list[EndedCheckpoint]) -> tuple[LinkedCheckpoint, ...]:
 _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
     RuleName.CHECKPOINT_EXPIRED: _expired,
     RuleName.CONSECUTIVE_FAILURES: _consecutive,
+    RuleName.CHECKPOINTS_REFUSED: _refused,
     RuleName.NO_COMPLETED_CHECKPOINT: _none_completed,
     RuleName.REPLAY_DEBT: _replay_debt,
     RuleName.CHECKPOINT_WILL_TIME_OUT: _will_time_out,

@@ -28,6 +28,7 @@ class RuleName(StrEnum):
 
     CHECKPOINT_EXPIRED = "CheckpointExpired"
     CONSECUTIVE_FAILURES = "ConsecutiveFailures"
+    CHECKPOINTS_REFUSED = "CheckpointsRefused"
     NO_COMPLETED_CHECKPOINT = "NoCompletedCheckpoint"
     REPLAY_DEBT = "ReplayDebt"
     CHECKPOINT_WILL_TIME_OUT = "CheckpointWillTimeOut"
@@ -139,6 +140,16 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.CRITICAL,
         "The newest checkpoints all failed.",
         thresholds=(Threshold("failures_min_count", 3, 2, 15, "consecutive failures needed to fire", is_whole=True),),
+    ),
+    Rule(
+        RuleName.CHECKPOINTS_REFUSED,
+        Subject.JOB,
+        Severity.CRITICAL,
+        "Every checkpoint is refused before it starts, or declined by the tasks at once: none begins.",
+        thresholds=(
+            Threshold("refused_min_count", 3, 2, 1000, "refused checkpoints in a row needed to fire", is_whole=True),
+            Threshold("silence_min_s", 30.0, 10.0, 86_400.0, "seconds in which no checkpoint has begun"),
+        ),
     ),
     Rule(
         RuleName.NO_COMPLETED_CHECKPOINT,

@@ -87,7 +87,7 @@ async def test_a_job_that_restarts_again_and_again_is_paged_from_its_stored_exce
 
 async def test_checkpoints_that_only_the_counters_show_page_and_name_the_finished_source(engine, clock, writer, target):
     async with writing(engine) as connection:
-        [rule] = [r for r in await rules_in_force(connection) if r.rule.name == "ConsecutiveFailures"]
+        [rule] = [r for r in await rules_in_force(connection) if r.rule.name == "CheckpointsRefused"]
         await save_rule(connection, changed(rule, RuleChange(is_enabled=True)), at=clock.at)
     alerting, config = Alerting(engine, clock), replace(_CONFIG, ends_with_first_task=True)
     well = completed(1, triggered_at=clock.at)
@@ -100,8 +100,8 @@ async def test_checkpoints_that_only_the_counters_show_page_and_name_the_finishe
         await writer.write(observation(target, seen, at=clock.at))
         await alerting.round(seconds=5)
 
-    assert [(rule, state) for rule, state, _ in await _states(engine)] == [("ConsecutiveFailures", "firing")]
-    (text,) = await rows(engine, "SELECT annotations ->> 'description' FROM alerts WHERE rule = 'ConsecutiveFailures'")
+    assert [(rule, state) for rule, state, _ in await _states(engine)] == [("CheckpointsRefused", "firing")]
+    (text,) = await rows(engine, "SELECT annotations ->> 'description' FROM alerts WHERE rule = 'CheckpointsRefused'")
     assert "checkpoints in a row failed without starting. None has begun for" in text[0]
     assert "has finished, and the job takes no checkpoint after that" in text[0]
     async with engine.connect() as connection:

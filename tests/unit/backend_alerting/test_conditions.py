@@ -372,25 +372,52 @@ def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_ne
         assert reading.value == max(15, count)
 
 
-def refusal(*, refused=0, declined=0):
-    return Refusal(NOW, 7_200_000.0, refused, declined, None, False, None)
+def refusal(*, refused=0, declined=0, silent_ms=7_200_000.0):
+    return Refusal(NOW, silent_ms, refused, declined, None, False, None)
 
 
-def test_checkpoints_that_fail_before_they_start_are_failures_in_a_row():
+def test_checkpoints_that_fail_before_they_start_have_a_rule_of_their_own():
     signal = job_signal(*["completed"] * 5, refusal=refusal(refused=120))
-    reading = read(_rule("ConsecutiveFailures"), signal)
+    reading = read(_rule("CheckpointsRefused"), signal)
 
     assert (reading.kind, reading.value) == (ReadingKind.ACTIVE, 120)
     assert reading.reason == "orders: 120 checkpoints in a row failed without starting"
     assert "None has begun for 2 h." in reading.annotations["description"]
-    few = replace(signal, refusal=refusal(refused=2))
-    assert read(_rule("ConsecutiveFailures"), few).kind is ReadingKind.CLEAR
+    assert reading.checkpoints == (LinkedCheckpoint(RUN, 1),), "the newest completed one"
+    assert read(_rule("ConsecutiveFailures"), signal).kind is ReadingKind.CLEAR
 
 
-def test_checkpoints_that_the_tasks_decline_one_after_the_other_are_failures_in_a_row():
-    reading = read(_rule("ConsecutiveFailures"), job_signal("completed", refusal=refusal(declined=4)))
+def test_checkpoints_that_the_tasks_decline_one_after_the_other_are_refused():
+    reading = read(_rule("CheckpointsRefused"), job_signal("completed", refusal=refusal(declined=4)))
 
     assert reading.reason == "orders: 4 checkpoints in a row were declined by a task"
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (None, ReadingKind.CLEAR),
+        # A job that starts, restarts or rescales refuses one or two.
+        ({"refused": 2}, ReadingKind.CLEAR),
+        ({"refused": 3}, ReadingKind.ACTIVE),
+        ({"refused": 2, "declined": 1}, ReadingKind.ACTIVE),
+        # At an interval of 5 s, three are refused while a job starts.
+        ({"refused": 3, "silent_ms": 29_000.0}, ReadingKind.CLEAR),
+        # Flink before 1.14 does not count them.
+        ({}, ReadingKind.ACTIVE),
+    ],
+)
+def test_a_few_refused_checkpoints_are_no_alert(found, kind):
+    signal = job_signal("completed", refusal=None if found is None else refusal(**found))
+
+    assert read(_rule("CheckpointsRefused"), signal).kind is kind
+
+
+def test_refused_checkpoints_that_the_engine_does_not_count_are_told_by_the_silence():
+    reading = read(_rule("CheckpointsRefused"), job_signal("completed", refusal=refusal()))
+
+    assert reading.reason == "orders: no checkpoint has begun for 2 h, and a task has finished"
+    assert reading.value == 7200
 
 
 @pytest.mark.parametrize("rule", [r for r in JOB_RULES if r.name is not RuleName.JOB_RESTARTS], ids=lambda r: r.name)
@@ -520,6 +547,7 @@ def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(r
         "last_completed_at": NOW - timedelta(days=1),
         "restarted_at": restarts(10, 40, 70),
         "debt": _debt(86_400),
+        "refusal": refusal(refused=5),
     }
     signal = job_signal("expired", "expired", "expired", opened=opened, **changes)
 

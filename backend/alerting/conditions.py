@@ -26,6 +26,7 @@ from backend.alerting.signals import (
 from backend.analysis.health.finish import is_warned, predict, warned_from
 from backend.analysis.health.health import restart_loop
 from backend.analysis.health.progress import Judged
+from backend.analysis.measures.growing import sentence
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
@@ -345,6 +346,29 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
     return _active(signal, summary, more, place, linked, value=opened.silent_ms / 1000)
 
 
+def _growing(settings: RuleSettings, signal: JobSignal) -> Reading:
+    if not signal.is_growth_read:
+        return Reading(ReadingKind.UNKNOWN, "its history has not been read yet")
+    found = signal.growth
+    if found is None:
+        return _clear(signal, "nothing has doubled within the known days, or the input explains it")
+    text = sentence(found)
+    if found.ratio < settings["growth_min_ratio"]:
+        return _clear(signal, text)
+    left_s = None if found.timeout_in is None else found.timeout_in.total_seconds()
+    is_soon = left_s is not None and left_s <= settings["timeout_within_s"]
+    if found.is_filling and not is_soon:
+        return _clear(signal, text)
+    if found.input_ratio is None and not is_soon:
+        # Its input may have grown as well.
+        return _clear(signal, text)
+    summary = f"{signal.name}: {text}"
+    linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
+    # Nothing need hold the barrier yet.
+    where = "" if signal.place.vertex is None else None
+    return _active(signal, summary, "", signal.place, linked, value=found.ratio, where=where)
+
+
 def _restarts(settings: RuleSettings, signal: JobSignal) -> Reading:
     loop = restart_loop(signal.restarted_at, signal.now_engine)
     if len(loop) < settings["restarts_min_count"]:
@@ -453,8 +477,9 @@ def _active(
     checkpoints: tuple[LinkedCheckpoint, ...],
     *,
     value: float,
+    where: str | None = None,
 ) -> Reading:
-    parts = [f"{summary}. {more}{_where(place)}".strip()]
+    parts = [f"{summary}. {more}{_where(place) if where is None else where}".strip()]
     annotations = {"summary": summary, "job": signal.name}
     if signal.debt is not None:
         age_ms, is_at_least = signal.debt.age_ms(signal.now_engine), signal.debt.is_at_least
@@ -532,6 +557,7 @@ _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
     RuleName.REPLAY_DEBT: _replay_debt,
     RuleName.CHECKPOINT_WILL_TIME_OUT: _will_time_out,
     RuleName.CHECKPOINT_STUCK: _stuck,
+    RuleName.STATE_GROWING: _growing,
     RuleName.JOB_RESTARTS: _restarts,
     RuleName.JOB_UNREADABLE: _unreadable,
 }

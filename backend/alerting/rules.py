@@ -33,6 +33,7 @@ class RuleName(StrEnum):
     REPLAY_DEBT = "ReplayDebt"
     CHECKPOINT_WILL_TIME_OUT = "CheckpointWillTimeOut"
     CHECKPOINT_STUCK = "CheckpointStuck"
+    STATE_GROWING = "StateGrowing"
     JOB_RESTARTS = "JobRestarts"
     JOB_UNREADABLE = "JobUnreadable"
     TARGET_UNREACHABLE = "TargetUnreachable"
@@ -120,6 +121,8 @@ _COMPLETED_MIN_COUNT: Final = Threshold(
     "completed_min_count", 2, 1, 10, "completed checkpoints in a row needed to resolve", is_whole=True
 )
 _KEEP_FIRING_FOR_S: Final = 30.0
+# The history has one value for each hour, so the ratio may fall below the limit for an hour or two.
+_GROWING_KEEP_FIRING_FOR_S: Final = 6 * 3600.0
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -215,6 +218,23 @@ RULES: Final[tuple[Rule, ...]] = (
             _COMPLETED_MIN_COUNT,
         ),
         keep_firing_for_s=_KEEP_FIRING_FOR_S,
+    ),
+    Rule(
+        RuleName.STATE_GROWING,
+        Subject.JOB,
+        Severity.WARNING,
+        "The state, or the duration of checkpoints, has multiplied within days although the input has not.",
+        keep_firing_for_s=_GROWING_KEEP_FIRING_FOR_S,
+        thresholds=(
+            Threshold("growth_min_ratio", 2.0, 2.0, 100.0, "how many times as large the value must have become"),
+            Threshold(
+                "timeout_within_s",
+                3 * 86_400.0,
+                0.0,
+                60 * 86_400.0,
+                "seconds until the duration passes the timeout, from which on a state that still fills up counts too",
+            ),
+        ),
     ),
     Rule(
         RuleName.JOB_RESTARTS,

@@ -13,6 +13,7 @@ from typing import Final
 from backend.analysis.health.finish import PastCheckpoint
 from backend.analysis.health.progress import Judgement, OpenCheckpoint
 from backend.analysis.health.refusals import Refusal
+from backend.analysis.measures.growing import Growth
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
@@ -128,6 +129,10 @@ class JobSignal:
     """What a failure of the current run would restore; None if this is not known."""
     refusal: Refusal | None = None
     """How long no checkpoint has begun, if the coordinator or the tasks refuse all of them."""
+    growth: Growth | None = None
+    """What has doubled within days although the input has not; None if nothing has."""
+    is_growth_read: bool = True
+    """False if the history has not been read yet, so that ``growth`` is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,7 @@ from backend.contracts.bounds import CheckpointBoundsOut, DurationBoundsOut, Evi
 from backend.contracts.causes import CriticalPathOut, IntermittenceOut, NamesLast, OutlierOut, SecondCauseOut
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
+from backend.contracts.growth import GrowthOut
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.contracts.model import Model, OneLine, StrictBool
@@ -457,6 +458,11 @@ class JobDetailOut(JobOut):
     """Spark only: the newest micro-batches of the current run, oldest first."""
     signs: list[PressureSignOut] = []
     """Spark only: signs of backpressure, because Spark does not measure backpressure itself."""
+    growth: GrowthOut | None = None
+    """What has at least doubled within the stored history of up to 7 days, although the input has not.
+
+    Null if nothing has, or if less than two days are known.
+    """
 
 
 class JobEventOut(Model):

@@ -44,6 +44,7 @@ from backend.services.alerts.refused import refusals_of
 from backend.services.history_forecast import HistoryForecast
 from backend.services.jobs.evidence import EvidenceReader, JobCase, JobHead, case_now
 from backend.services.jobs.findings import Finding
+from backend.services.jobs.growth import GrowthReader
 from backend.services.jobs.replay_debt import debt_of_job
 from backend.services.jobs.silent_jobs import as_heard, targets_as_heard
 from backend.services.jobs.watched import WatchedJob, WatchedJobs
@@ -134,6 +135,7 @@ class SignalReader:
         self._clock = clock
         self._evidence = evidence
         self._watched: WatchedJobs[JobHead] = WatchedJobs(clock, evidence.heads)
+        self._growth = GrowthReader(clock)
         self._facts: dict[JobId, _Facts] = {}
         self._heads: dict[JobId, JobHead] = {}
         self._places: dict[JobId, _Judged] = {}
@@ -162,6 +164,7 @@ class SignalReader:
         runs = [o.run_id for o in opens.values()]
         late = await stored.late_barriers_of(connection, runs, oldest - timedelta(hours=1)) if opens else {}
         lives = await lives_of(connection, [(o.run_id, o.header.checkpoint_id) for o in opens.values()])
+        growths = await self._growth.of_jobs(connection, self._heads)
         signals: list[Signal] = [ServiceSignal(now, _history(await self._history.read()))]
         names: dict[TargetId, list[str]] = {}
         for job_id, head in self._heads.items():
@@ -173,7 +176,7 @@ class SignalReader:
             signal = self._job(head, self._facts[job_id], target, now, live, barriers)
             if job_id in unread and signal.opened is not None:
                 signal = replace(signal, opened=replace(signal.opened, is_past_read=False))
-            signals.append(signal)
+            signals.append(replace(signal, growth=growths.get(job_id), is_growth_read=job_id in growths))
             names.setdefault(head.record.run.target_id, []).append(head.record.name)
         signals += [_target(t, now, names.get(t.id, ())) for t in targets.values() if t.is_enabled]
         return Signals(tuple(signals), {t.id: t.labels for t in targets.values()})

@@ -22,6 +22,7 @@ from backend.domain.verdict import Basis
 from backend.services.jobs.bounded_pressure import bounded_pressure
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.growth import GrowthReader, growth_out
 from backend.services.jobs.large_jobs import SUBTASKS_MAX, is_large_job
 from backend.services.jobs.replay_debt import debt_fields
 from backend.services.micro_batches import batch_out, signs_out, with_batches
@@ -57,6 +58,7 @@ class JobService:
         self._clock = clock
         self._evidence = evidence
         self._fleet = fleet
+        self._growth = GrowthReader(clock)
 
     async def detail(self, job_id: str, vertex_id: str | None = None) -> api.JobDetailOut:
         """Return the job with its graph, settings and counters.
@@ -73,6 +75,7 @@ class JobService:
             exceptions = await newest_exceptions(connection, [record.run.id], limit=_EXCEPTIONS_SHOWN)
             has_batches = record.run.engine.is_micro_batched
             batches = await with_batches(connection, case.headers if has_batches else ())
+            growth = await self._growth.of_job(connection, case)
         record = case.record
         # The layout of a graph of a thousand vertices takes a tenth of a second.
         place = partial(graph_out, case.shape.topology, record.run.placements, vertex_id=vertex_id)
@@ -90,6 +93,7 @@ class JobService:
             read_at_engine=record.read_at_engine,
             batches=[batch_out(r, batch) for r, batch in batches],
             signs=signs_out(batches, case.shape.config),
+            growth=growth_out(growth),
         )
 
     async def verdict(self, job_id: str) -> api.DiagnosisOut:

@@ -156,6 +156,16 @@ def pressure_link(job: JobDetailOut, chosen: Sequence[CheckpointOut], span: Span
     return dcc.Link("Pressure over time", href=routes.pressure(job.id, vertex=job.verdict.vertex_id, ends_ms=ends))
 
 
+def growth(job: JobDetailOut) -> list[Component]:
+    """Build the sentence on what grows over days. The verdict above sees only the newest checkpoints."""
+    found = job.growth
+    if found is None:
+        return []
+    words = found.sentence[:1].upper() + found.sentence[1:]
+    hint = "medians of the stored history, compared at the same times of day"
+    return [html.Span([words, " (reconstructed)"], title=hint)]
+
+
 def _engine_state(job: JobDetailOut) -> str:
     state = job.run.engine_state.lower()
     if job.run.state is JobState.UNREADABLE:

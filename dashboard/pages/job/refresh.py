@@ -293,7 +293,7 @@ def _drawn(read: _Read, view: Look, span: Span, out: LinksOut | None) -> Changes
             engine=engine,
             tone_of=job.health,
             is_past=freshness.is_past(job.freshness),
-            beside=[parts.pressure_link(job, read.checkpoints, span)],
+            beside=[*parts.growth(job), parts.pressure_link(job, read.checkpoints, span)],
             below=[row for row in (links.row(out),) if row is not None],
             has_evidence=True,
         ),

@@ -20,8 +20,10 @@ from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, 
 from backend.analysis.health.finish import predict
 from backend.analysis.health.progress import Judged, Judgement, OpenCheckpoint
 from backend.analysis.health.refusals import Refusal
+from backend.analysis.measures.growing import Growth
 from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.growth import Grown
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import DebtOrigin, ReplayDebt
 from backend.domain.target import TargetState
@@ -548,6 +550,7 @@ def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(r
         "restarted_at": restarts(10, 40, 70),
         "debt": _debt(86_400),
         "refusal": refusal(refused=5),
+        "growth": growth(),
     }
     signal = job_signal("expired", "expired", "expired", opened=opened, **changes)
 
@@ -625,3 +628,49 @@ def test_an_open_checkpoint_is_not_judged_before_the_past_ones_of_its_job_were_r
 
     assert read(_rule(name), whole).kind is ReadingKind.ACTIVE
     assert read(_rule(name), unread).kind is ReadingKind.UNKNOWN
+
+
+def growth(**changes):
+    values = {
+        "what": Grown.STATE,
+        "before": 1.2e9,
+        "after": 2.5e9,
+        "before_at": NOW - timedelta(days=2, hours=12),
+        "span": timedelta(days=2),
+        "input_ratio": 1.0,
+        "is_filling": False,
+    }
+    return Growth(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (None, ReadingKind.CLEAR),
+        (growth(), ReadingKind.ACTIVE),
+        (growth(input_ratio=None), ReadingKind.CLEAR),
+        (growth(input_ratio=None, timeout_in=timedelta(days=2)), ReadingKind.ACTIVE),
+        # It may just fill up, unless it will have failed by then.
+        (growth(is_filling=True), ReadingKind.CLEAR),
+        (growth(is_filling=True, timeout_in=timedelta(days=9)), ReadingKind.CLEAR),
+        (growth(is_filling=True, timeout_in=timedelta(days=2)), ReadingKind.ACTIVE),
+        (growth(what=Grown.DURATION, before=9000.0, after=20_000.0), ReadingKind.ACTIVE),
+    ],
+)
+def test_growth_is_an_alert_unless_the_input_may_explain_it_or_the_state_may_just_fill_up(found, kind):
+    assert read(_rule("StateGrowing"), job_signal("completed", growth=found)).kind is kind
+
+
+def test_an_alert_on_growth_says_it_in_a_sentence_and_points_at_no_vertex_if_none_is_known():
+    reading = read(_rule("StateGrowing"), job_signal("completed", growth=growth(), place=Place()))
+
+    assert reading.value == pytest.approx(2.5 / 1.2)
+    assert reading.reason.startswith("orders: the state doubled in 2 days at the same input: 1.2 GB on ")
+    assert reading.annotations["description"] == f"{reading.reason}."
+    more = _rule("StateGrowing", growth_min_ratio=3.0)
+    assert read(more, job_signal("completed", growth=growth())).kind is ReadingKind.CLEAR
+
+
+def test_growth_is_unknown_until_the_history_is_read():
+    signal = job_signal("completed", is_growth_read=False)
+    assert read(_rule("StateGrowing"), signal).kind is ReadingKind.UNKNOWN

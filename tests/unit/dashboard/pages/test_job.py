@@ -11,6 +11,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import LifeEventOut
 from backend.contracts.annotations import AnnotationIn
+from backend.contracts.growth import GrowthOut
 from backend.contracts.replay_debt import ReplayDebtOut
 from backend.domain.advice import AdviceState, AdviceStep
 from backend.domain.freshness import Freshness
@@ -59,6 +60,17 @@ async def test_the_tile_of_the_replay_debt_counts_from_its_checkpoint_by_the_clo
     assert '"data-pace": "1.0"' in page
     assert '"data-base": "3000.0"' in page
     assert "What a failure now would replay, since checkpoint 63" in page
+
+
+async def test_what_grows_over_days_stands_below_the_verdict():
+    detail = example("job_detail")
+    words = "the state doubled in 2 days at the same input: 1.2 GB on Wed 25 Nov, 2.5 GB in the last 24 h"
+    found = GrowthOut(sentence=words, what="state", before=1.2e9, before_at=NOON, after=2.5e9, span_s=172_800.0)
+
+    assert texts(parts.growth(detail.model_copy(update={"growth": found}))) == (
+        "The state doubled in 2 days at the same input: 1.2 GB on Wed 25 Nov, 2.5 GB in the last 24 h (reconstructed)"
+    )
+    assert parts.growth(detail.model_copy(update={"growth": None})) == []
 
 
 async def test_the_replay_debt_of_a_stale_job_is_what_it_was_and_does_not_count_up():

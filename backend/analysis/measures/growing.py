@@ -1,0 +1,278 @@
+"""Finds a state, or a duration of checkpoints, that grows over hours or days although the input does not. Pure.
+
+The newest ten checkpoints cannot show this: they span minutes. The input is one value for each hour of the stored
+history. A day is compared with an earlier one hour by hour, so a daily pattern (windows, the load of the day) cancels
+out. What doubles must rise from each day to the next in nearly every hour: a single step, as of a deployment, and a
+state that shrinks at a restart and comes back are no growth. Growth of the last hours is found before two days are
+over if the state doubled within half a day and is twice the largest of the day before.
+
+A state that began nearly empty and still grows as fast as on average since then may just fill up, as windows and a
+time to live do. It is told, but it is no alarm (``is_filling``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from backend.analysis.numbers.statistics import highest, known, median
+from backend.analysis.words import sentences as say
+from backend.domain.growth import Grown
+
+WINDOW = timedelta(days=7)
+"""So much history is looked at."""
+GROWN_MIN_RATIO = 2.0
+_DAY_HOURS = 24
+# A day is compared if so many of its hours are known, and two days if so many hours are known of both.
+_DAY_MIN_COUNT = 16
+_PAIRS_MIN_COUNT = 12
+# From one day to the next, this share of the hours must rise by this ratio.
+_RISING_MIN_SHARE = 0.85
+_RISING_MIN_RATIO = 1.05
+_BLOCK_HOURS = 3
+_BLOCKS = 4
+_BLOCK_MIN_RATIO = 1.1
+_SIZE_MIN_BYTES = 64 << 20
+_DURATION_MIN_MS = 5000.0
+# The state may grow by this much more than the input before it is not explained by it.
+_UNEXPLAINED_RATIO = 1.5
+_SAME_MAX_RATIO = 1.25
+_DOUBLED_MAX_RATIO = 2.25
+_EMPTY_MAX_RATIO = 0.1
+_FILLING_MAX_RATIO = 1.5
+_LONGER_MIN_RATIO = 1.2
+_TIMEOUT_MAX_DAYS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HourValues:
+    """The medians of one hour's completed checkpoints, and the mean input of the sources. None is not known."""
+
+    hour: datetime
+    size_bytes: float | None = None
+    duration_ms: float | None = None
+    input_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What grew from ``before`` to ``after``, in ``span``. The values are bytes or milliseconds, medians of hours."""
+
+    what: Grown
+    before: float
+    after: float
+    before_at: datetime
+    """The middle of the time of which ``before`` is the median."""
+    span: timedelta
+    """The time between the two medians."""
+    input_ratio: float | None
+    """The input now to that before; None if it is not known."""
+    is_filling: bool
+    """Whether the state began nearly empty and still grows as it has since then."""
+    timeout_in: timedelta | None = None
+    """Predicted: when the duration passes the timeout at this rate; None if it is far off or not known."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times as large the value has become."""
+        return self.after / self.before
+
+    @property
+    def is_input_same(self) -> bool:
+        """Whether the input is known, and did not grow notably."""
+        return self.input_ratio is not None and self.input_ratio <= _SAME_MAX_RATIO
+
+
+_Value = Callable[[HourValues], float | None]
+_Day = Mapping[int, HourValues]
+
+
+def _size(hour: HourValues) -> float | None:
+    return hour.size_bytes
+
+
+def _duration(hour: HourValues) -> float | None:
+    return hour.duration_ms
+
+
+def _input(hour: HourValues) -> float | None:
+    return hour.input_per_s
+
+
+def growth_of(hours: Sequence[HourValues], timeout_ms: float | None = None) -> Growth | None:
+    """Return what has at least doubled, the state first; None if nothing did, or if the input explains it.
+
+    ``hours`` are oldest first. Hours that are not known are absent.
+    """
+    days = _days(hours)
+    found = _over_days(days, _size, Grown.STATE) or _over_hours(hours, days)
+    if found is not None and found.after >= _SIZE_MIN_BYTES:
+        return _judged(found, hours, days, timeout_ms)
+    found = _over_days(days, _duration, Grown.DURATION)
+    if found is None or found.after < _DURATION_MIN_MS:
+        return None
+    size_ratio = _ratio(days[0], days[_days_back(found)], _size)
+    if size_ratio is None or size_ratio > _SAME_MAX_RATIO:
+        return None
+    return _judged(found, hours, days, timeout_ms)
+
+
+def _days(hours: Sequence[HourValues]) -> list[_Day]:
+    """Return the days back from the newest hour, newest first, up to the first of which too little is known.
+
+    The key of an hour is its distance from the end of its day, which is the same time of day in each.
+    """
+    if not hours:
+        return []
+    found: dict[int, dict[int, HourValues]] = {}
+    for hour in hours:
+        back = round((hours[-1].hour - hour.hour) / timedelta(hours=1))
+        found.setdefault(back // _DAY_HOURS, {})[back % _DAY_HOURS] = hour
+    days: list[_Day] = []
+    while len(found.get(len(days), {})) >= _DAY_MIN_COUNT:
+        days.append(found[len(days)])
+    return days
+
+
+def _pairs(newer: _Day, older: _Day, value: _Value) -> list[tuple[float, float]]:
+    """Return the values of the same time of day, (older, newer)."""
+    both = ((value(older[key]), value(newer[key])) for key in sorted(newer.keys() & older.keys()))
+    return [(a, b) for a, b in both if a is not None and b is not None and a > 0]
+
+
+def _ratio(newer: _Day, older: _Day, value: _Value) -> float | None:
+    pairs = _pairs(newer, older, value)
+    return median(b / a for a, b in pairs) if len(pairs) >= _PAIRS_MIN_COUNT else None
+
+
+def _is_rising(newer: _Day, older: _Day, value: _Value) -> bool:
+    pairs = _pairs(newer, older, value)
+    rising = sum(b >= _RISING_MIN_RATIO * a for a, b in pairs)
+    return len(pairs) >= _PAIRS_MIN_COUNT and rising >= _RISING_MIN_SHARE * len(pairs)
+
+
+def _over_days(days: Sequence[_Day], value: _Value, what: Grown) -> Growth | None:
+    """Return the growth over the fewest days, two at least, in which the value has doubled."""
+    for back in range(2, len(days)):
+        if not all(_is_rising(a, b, value) for a, b in pairwise(days[: back + 1])):
+            return None
+        ratio = _ratio(days[0], days[back], value)
+        if ratio is not None and ratio >= GROWN_MIN_RATIO:
+            pairs = _pairs(days[0], days[back], value)
+            before, after = median(a for a, _ in pairs), median(b for _, b in pairs)
+            earlier = highest(median(known(value(h) for h in day.values())) for day in days[back:])
+            if before is None or after is None or earlier is None or after < _UNEXPLAINED_RATIO * earlier:
+                return None
+            begin = max(h.hour for h in days[back].values()) - timedelta(hours=_DAY_HOURS / 2 - 1)
+            return Growth(what, before, after, begin, timedelta(days=back), None, is_filling=False)
+    return None
+
+
+def _over_hours(hours: Sequence[HourValues], days: Sequence[_Day]) -> Growth | None:
+    """Return the growth within the last half day: each three hours are larger than those before."""
+    if len(days) < 2:
+        return None
+    blocks = [
+        known(_size(days[0][n]) for n in range(begin, begin + _BLOCK_HOURS) if n in days[0])
+        for begin in range(0, _BLOCKS * _BLOCK_HOURS, _BLOCK_HOURS)
+    ]
+    middles = [median(block) for block in blocks]
+    sizes = [m for m in middles if m is not None]
+    before_that = highest(_size(h) for h in days[1].values())
+    if len(sizes) < _BLOCKS or before_that is None or sizes[0] < GROWN_MIN_RATIO * max(before_that, sizes[-1]):
+        return None
+    if any(newer < _BLOCK_MIN_RATIO * older for newer, older in pairwise(sizes)):
+        return None
+    span = timedelta(hours=(_BLOCKS - 1) * _BLOCK_HOURS)
+    at = hours[-1].hour - span - timedelta(hours=_BLOCK_HOURS / 2 - 1)
+    return Growth(Grown.STATE, sizes[-1], sizes[0], at, span, None, is_filling=False)
+
+
+def _days_back(found: Growth) -> int:
+    return max(1, round(found.span / timedelta(days=1)))
+
+
+def _judged(
+    found: Growth, hours: Sequence[HourValues], days: Sequence[_Day], timeout_ms: float | None
+) -> Growth | None:
+    """Return the growth with its input and what follows from it; None if the input explains it."""
+    older = days[min(_days_back(found), len(days) - 1)]
+    input_ratio = _ratio(days[0], older, _input)
+    if found.span < timedelta(days=1):
+        input_ratio = _newest_input_ratio(hours, days[1])
+    if input_ratio is not None and found.ratio < _UNEXPLAINED_RATIO * max(1.0, input_ratio):
+        return None
+    is_filling = found.what is Grown.STATE and _is_filling(found, hours)
+    until = _timeout_in(found, days, timeout_ms)
+    return Growth(found.what, found.before, found.after, found.before_at, found.span, input_ratio, is_filling, until)
+
+
+def _newest_input_ratio(hours: Sequence[HourValues], day_before: _Day) -> float | None:
+    """Return the input of the last half day to the largest of the day before, because the times of day differ."""
+    newest = median(known(_input(h) for h in hours[-_BLOCKS * _BLOCK_HOURS :]))
+    before = highest(_input(h) for h in day_before.values())
+    return newest / before if newest is not None and before else None
+
+
+def _is_filling(found: Growth, hours: Sequence[HourValues]) -> bool:
+    sized = [h for h in hours if h.size_bytes is not None]
+    first = median(_size(h) for h in sized[:_BLOCK_HOURS])
+    if first is None or first > _EMPTY_MAX_RATIO * found.after:
+        return False
+    age = sized[-1].hour - sized[0].hour
+    per_hour = (found.after - found.before) / (found.span / timedelta(hours=1))
+    return per_hour <= _FILLING_MAX_RATIO * found.after / max(1.0, age / timedelta(hours=1))
+
+
+def _timeout_in(found: Growth, days: Sequence[_Day], timeout_ms: float | None) -> timedelta | None:
+    """Return when the median duration passes the timeout, if it goes on growing by as much a day."""
+    back = _days_back(found)
+    if not timeout_ms or found.span < timedelta(days=1) or back >= len(days):
+        return None
+    pairs = _pairs(days[0], days[back], _duration)
+    before, after = median(a for a, _ in pairs), median(b for _, b in pairs)
+    if before is None or after is None or len(pairs) < _PAIRS_MIN_COUNT or after < _LONGER_MIN_RATIO * before:
+        return None
+    per_day = (after - before) / back
+    # The newest median is that of the whole last day, so the duration of now is half a day further on.
+    left_days = (timeout_ms - after) / per_day - 0.5
+    return timedelta(days=left_days) if 0 < left_days <= _TIMEOUT_MAX_DAYS else None
+
+
+def sentence(found: Growth) -> str:
+    """Return the growth in words: what grew in which time, at what input, and where it leads."""
+    far = found.span < timedelta(days=1)
+    when = f"{found.before_at:%H:%M} UTC" if far else f"{found.before_at:%a %d %b}"
+    span = say.duration(found.span / timedelta(milliseconds=1)) if far else _in_days(found.span)
+    write = say.size if found.what is Grown.STATE else say.duration
+    now = "in the last 3 h" if far else "in the last 24 h"
+    values = f"{write(found.before)} {'at' if far else 'on'} {when}, {write(found.after)} {now}"
+    text = f"{_grew(found, span)} {_at_input(found)}: {values}"
+    if found.timeout_in is not None:
+        text += f"; at this rate the duration passes the timeout in about {_in_days(found.timeout_in)}"
+    if found.is_filling:
+        text += ". It was nearly empty when the history begins and grows as it has since then, so it may still fill up"
+    return text
+
+
+def _grew(found: Growth, span: str) -> str:
+    is_double = found.ratio < _DOUBLED_MAX_RATIO
+    if found.what is Grown.STATE:
+        return f"the state {'doubled' if is_double else f'became {say.times(found.ratio)} as large'} in {span}"
+    times = "twice" if is_double else say.times(found.ratio)
+    return f"checkpoints take {times} as long as {span} ago, with a state of the same size,"
+
+
+def _at_input(found: Growth) -> str:
+    if found.input_ratio is None:
+        return "(its input in this time is not known)"
+    if found.is_input_same:
+        return "at the same input" if found.input_ratio >= 1 / _SAME_MAX_RATIO else "although the input fell"
+    return f"while the input became {say.times(found.input_ratio)} as large"
+
+
+def _in_days(span: timedelta) -> str:
+    days = max(1, round(span / timedelta(days=1)))
+    return f"{days} day{'' if days == 1 else 's'}"

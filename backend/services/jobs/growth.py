@@ -1,0 +1,106 @@
+"""Tells whether the state of a job, or the duration of its checkpoints, grows over days. Answers are kept for a while.
+
+``analysis.measures.growing`` decides. What it needs of a job are some hundred index look-ups, so the answers for all
+watched jobs are read a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.analysis.measures.growing import WINDOW, Growth, growth_of, sentence
+from backend.contracts.growth import GrowthOut
+from backend.domain.clock import Clock
+from backend.domain.ids import JobId, RunId
+from backend.domain.observation import JobState
+from backend.services.jobs.evidence import JobHead
+from backend.store.jobs.growth import hours_of_growth
+
+_KEPT_S: Final = 1800.0
+_BUDGET_S: Final = 0.1
+# Without a newer checkpoint, what has grown is of the past.
+_NEWEST_AGE_MAX = timedelta(hours=3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    at_s: float
+    run_id: RunId
+    growth: Growth | None
+
+
+class GrowthReader:
+    """Reads the growth of jobs and keeps the answers. Each process has one instance for each purpose."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[JobId, _Kept] = {}
+
+    async def of_job(self, connection: AsyncConnection, head: JobHead) -> Growth | None:
+        """Return what grows in this job; None if nothing does, or if its history is too short to tell."""
+        kept = self._kept.get(head.record.id)
+        if kept is None or not self._is_valid(kept, head):
+            growth = await _read(connection, head, self._clock.now())
+            kept = _Kept(self._clock.monotonic_s(), head.record.run.id, growth)
+            self._kept[head.record.id] = kept
+        return kept.growth
+
+    async def of_jobs(
+        self, connection: AsyncConnection, heads: Mapping[JobId, JobHead]
+    ) -> Mapping[JobId, Growth | None]:
+        """Return the growth of those jobs of which it is known, and forget all other jobs.
+
+        Answers that are missing or old are read until ``_BUDGET_S`` is over, the oldest first; at least one is read.
+        """
+        self._kept = {job_id: kept for job_id, kept in self._kept.items() if job_id in heads}
+        began_s = self._clock.monotonic_s()
+        due = [job_id for job_id, h in heads.items() if not self._is_valid(self._kept.get(job_id), h)]
+        for job_id in sorted(due, key=self._read_at_s):
+            await self.of_job(connection, heads[job_id])
+            if self._clock.monotonic_s() - began_s > _BUDGET_S:
+                break
+        return {job_id: kept.growth for job_id, kept in self._kept.items()}
+
+    def _read_at_s(self, job_id: JobId) -> float:
+        kept = self._kept.get(job_id)
+        return float("-inf") if kept is None else kept.at_s
+
+    def _is_valid(self, kept: _Kept | None, head: JobHead) -> bool:
+        if kept is None or kept.run_id != head.record.run.id:
+            return False
+        return self._clock.monotonic_s() - kept.at_s < _KEPT_S
+
+
+async def _read(connection: AsyncConnection, head: JobHead, now: datetime) -> Growth | None:
+    if head.record.run.state is not JobState.RUNNING:
+        return None
+    topology, config = head.shape.topology, head.shape.config
+    sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
+    until = head.record.engine_now(now)
+    hours = await hours_of_growth(connection, head.record.id, sources, until - WINDOW, until)
+    if not hours or until - hours[-1].hour > _NEWEST_AGE_MAX:
+        return None
+    return growth_of(hours, None if config is None else config.timeout_ms)
+
+
+def growth_out(found: Growth | None) -> GrowthOut | None:
+    """Convert what was found to the API's shape."""
+    if found is None:
+        return None
+    days = None if found.timeout_in is None else round(found.timeout_in / timedelta(days=1), 1)
+    return GrowthOut(
+        sentence=sentence(found),
+        what=found.what,
+        before=found.before,
+        before_at=found.before_at,
+        after=found.after,
+        span_s=found.span.total_seconds(),
+        input_ratio=found.input_ratio,
+        is_filling=found.is_filling,
+        timeout_in_days=days,
+    )

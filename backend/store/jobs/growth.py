@@ -1,0 +1,92 @@
+"""Reads what a job's state, its checkpoints' durations and its input were in each hour of some days.
+
+Of each hour, the newest few completed checkpoints are read, and one reading of the sources, so the cost does not depend
+on how many there were. Hours whose checkpoints are deleted come from the rollups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.analysis.measures.growing import HourValues
+from backend.domain.ids import JobId, VertexId
+from backend.domain.rollup import HOUR, Measure, hour_of
+
+_CHECKPOINTS_MAX: Final = 5
+_SIZES = text(
+    "WITH hours AS (SELECT generate_series(CAST(:since AS timestamptz),"
+    " CAST(:until AS timestamptz) - interval '1 second', interval '1 hour') AS hour)"
+    " SELECT h.hour, c.size, c.duration FROM hours h CROSS JOIN LATERAL ("
+    " SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY n.full_state_size_bytes) AS size,"
+    " percentile_cont(0.5) WITHIN GROUP (ORDER BY n.end_to_end_duration_ms) AS duration, count(*) AS number FROM ("
+    " SELECT full_state_size_bytes, end_to_end_duration_ms FROM checkpoints"
+    " WHERE job_id = :job AND triggered_on = CAST(h.hour AT TIME ZONE 'UTC' AS date)"
+    " AND triggered_at >= h.hour AND triggered_at < h.hour + interval '1 hour'"
+    " AND kind = 'checkpoint' AND status = 'completed'"
+    " ORDER BY triggered_on DESC, triggered_at DESC, checkpoint_id DESC LIMIT :most) n) c"
+    " WHERE c.number > 0 ORDER BY h.hour"
+)
+_ROLLED_UP = text(
+    "SELECT hour, measure, p50 FROM rollup_measures WHERE job_id = :job AND hour >= :since AND hour < :until"
+    " AND measure = ANY(:measures)"
+)
+# The arrays of a reading have one element if it applies to every subtask. A count that is not known makes the sum NULL.
+_INPUTS = text(
+    "WITH hours AS (SELECT generate_series(CAST(:since AS timestamptz),"
+    " CAST(:until AS timestamptz) - interval '1 second', interval '1 hour') AS hour),"
+    " own AS (SELECT id, first_observed_at, observed_at FROM runs WHERE job_id = :job AND observed_at >= :since)"
+    " SELECT h.hour, r.id, f.at, s.total FROM hours h"
+    " JOIN own r ON r.first_observed_at < h.hour + interval '1 hour' AND r.observed_at >= h.hour"
+    " CROSS JOIN LATERAL (SELECT min(observed_at) AS at FROM pressure WHERE run_id = r.id"
+    " AND observed_on = CAST(h.hour AT TIME ZONE 'UTC' AS date)"
+    " AND observed_at >= h.hour AND observed_at < h.hour + interval '1 hour') f"
+    " CROSS JOIN LATERAL (SELECT sum(v.sent)::int8 AS total, count(v.sent) AS number FROM (SELECT"
+    " CASE WHEN array_position(p.records_out_count, NULL) IS NULL"
+    " THEN (SELECT sum(x) FROM unnest(p.records_out_count) x)"
+    " * CASE WHEN cardinality(p.records_out_count) = 1 THEN p.subtask_count ELSE 1 END END AS sent"
+    " FROM pressure p WHERE p.run_id = r.id AND p.observed_at = f.at"
+    " AND p.observed_on = CAST(h.hour AT TIME ZONE 'UTC' AS date) AND p.vertex_id = ANY(:sources)) v) s"
+    " WHERE s.number = :source_count ORDER BY r.id, f.at"
+)
+
+
+async def hours_of_growth(
+    connection: AsyncConnection, job_id: JobId, sources: Sequence[VertexId], since: datetime, until: datetime
+) -> list[HourValues]:
+    """Return the hours in the range that have completed checkpoints, oldest first.
+
+    The input of an hour is the mean rate of ``sources`` from its first reading to that of the next hour in the run.
+    """
+    begin = hour_of(since)
+    values = {"job": job_id, "since": begin, "until": until}
+    rows = await connection.execute(_SIZES, values | {"most": _CHECKPOINTS_MAX})
+    found: dict[datetime, tuple[float | None, float | None]] = {hour: (size, took) for hour, size, took in rows}
+    measures = [Measure.FULL_STATE_SIZE.value, Measure.DURATION.value]
+    rolled_up: dict[datetime, dict[str, float]] = {}
+    for hour, measure, middle in await connection.execute(_ROLLED_UP, values | {"measures": measures}):
+        rolled_up.setdefault(hour, {})[measure] = middle
+    for hour, middles in rolled_up.items():
+        found.setdefault(hour, (middles.get(measures[0]), middles.get(measures[1])))
+    inputs = await _inputs(connection, values, sources) if sources else {}
+    return [HourValues(hour, *found[hour], inputs.get(hour)) for hour in sorted(found)]
+
+
+async def _inputs(
+    connection: AsyncConnection, values: dict[str, object], sources: Sequence[VertexId]
+) -> dict[datetime, float]:
+    own = {"sources": list(sources), "source_count": len(sources)}
+    rows = (await connection.execute(_INPUTS, values | own)).all()
+    found: dict[datetime, float] = {}
+    for (hour, run, at, total), (_, run_after, at_after, total_after) in pairwise(rows):
+        if run != run_after or at_after - at > 2 * HOUR or total is None or total_after is None:
+            continue
+        # The counts begin at zero with each attempt, and a source without output has none.
+        if total_after > total:
+            found[hour] = (total_after - total) / ((at_after - at) / timedelta(seconds=1))
+    return found

@@ -1,0 +1,148 @@
+"""Growth over days: found in what doubles at the same input, and in none of the patterns of a healthy job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from math import pi, sin
+
+import pytest
+
+from backend.analysis.measures.growing import HourValues, growth_of, sentence
+from backend.domain.growth import Grown
+
+NOW = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
+GB = 1e9
+
+
+def hours(count, size, duration=lambda n: 1000.0, rate=lambda n: 500.0):
+    """Return ``count`` hours up to now. The functions get the number of the hour, from 0 for the oldest one."""
+    begin = NOW - timedelta(hours=count - 1)
+    return [HourValues(begin + timedelta(hours=n), size(n), duration(n), rate(n)) for n in range(count)]
+
+
+def doubling(every_h):
+    return lambda n: GB * 2 ** (n / every_h)
+
+
+def test_a_state_that_doubles_in_two_days_at_the_same_input_is_told_with_the_time_that_is_left():
+    found = growth_of(hours(120, doubling(48), duration=lambda n: 10_000 + 200 * n), timeout_ms=120_000)
+
+    assert found.what is Grown.STATE
+    assert (found.span, found.ratio) == (timedelta(days=2), pytest.approx(2.0))
+    assert found.is_input_same
+    assert not found.is_filling
+    text = sentence(found)
+    assert text.startswith("the state doubled in 2 days at the same input: ")
+    assert " GB on Wed 25 Nov, " in text
+    assert text.endswith(" GB in the last 24 h; at this rate the duration passes the timeout in about 18 days")
+
+
+@pytest.mark.parametrize("ratio", [3.0, 8.0])
+def test_a_state_that_multiplies_faster_says_how_many_times(ratio):
+    found = growth_of(hours(96, lambda n: GB * ratio ** (n / 48)))
+
+    assert f"the state became {ratio:.1f} times as large in 2 days" in sentence(found)
+
+
+def test_a_state_that_doubles_within_hours_is_told_before_two_days_are_over():
+    found = growth_of(hours(60, lambda n: GB if n < 46 else GB * 2 ** ((n - 46) / 3)))
+
+    assert found.span == timedelta(hours=9)
+    assert found.is_input_same
+    assert "in 9 h at the same input" in sentence(found)
+    assert "in the last 3 h" in sentence(found)
+
+
+def daily(n):
+    return 2 + sin(2 * pi * n / 24)
+
+
+def shrunk(n):
+    return GB if n < 100 else GB / 4 + min(0.75, (n - 100) / 40) * GB
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("steady", hours(168, lambda n: GB)),
+        ("windows of a day", hours(168, lambda n: GB * daily(n))),
+        ("windows of a day that grow by 5 % a day", hours(168, lambda n: GB * daily(n) * 1.05 ** (n / 24))),
+        ("its first hours", hours(20, lambda n: GB * (n + 1))),
+        ("its first two days", hours(40, lambda n: GB * (n + 1))),
+        ("a restart at which the state shrinks and comes back", hours(168, shrunk)),
+        ("a deployment that adds state at once", hours(168, lambda n: GB if n < 140 else 3 * GB)),
+        ("the same, a day and a half ago", hours(168, lambda n: GB if n < 132 else 3 * GB)),
+        ("a weekend with little state", hours(168, lambda n: GB * (3 if n % 168 < 100 or n > 148 else 1))),
+        ("every fifth checkpoint compacts", hours(168, lambda n: GB * (1.6 if n % 5 else 1.0))),
+        ("an input that grew as well", hours(168, doubling(48), rate=lambda n: 500 * 2 ** (n / 48))),
+        ("less than 64 MiB", hours(168, lambda n: 1000 * 2 ** (n / 48))),
+        ("no sizes", hours(168, lambda n: None)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_healthy_patterns_are_no_growth(name, series):
+    assert growth_of(series, timeout_ms=600_000) is None
+    for end in range(24, len(series), 7):
+        assert growth_of(series[:end], timeout_ms=600_000) is None, f"{name}, at hour {end}"
+
+
+def test_a_daily_pattern_does_not_hide_growth():
+    found = growth_of(hours(168, lambda n: GB * daily(n) * 2 ** (n / 48)))
+
+    assert (found.span, found.ratio) == (timedelta(days=2), pytest.approx(2.0, rel=0.05))
+
+
+def test_an_input_that_is_not_known_is_said():
+    found = growth_of(hours(120, doubling(48), rate=lambda n: None))
+
+    assert found.input_ratio is None
+    assert not found.is_input_same
+    assert "in 2 days (its input in this time is not known): " in sentence(found)
+
+
+def test_a_state_that_grows_much_more_than_its_input_is_told_with_both():
+    found = growth_of(hours(120, doubling(24), rate=lambda n: 500 * 1.2 ** (n / 24)))
+
+    assert found.ratio == pytest.approx(4.0)
+    assert "while the input became 1.4 times as large" in sentence(found)
+
+
+def test_a_state_that_began_empty_and_still_fills_up_is_marked():
+    found = growth_of(hours(80, lambda n: GB * (n + 1) / 10))
+
+    assert found.is_filling
+    assert sentence(found).endswith("so it may still fill up")
+
+
+def test_a_state_that_began_empty_and_grows_faster_and_faster_is_not_filling_up():
+    found = growth_of(hours(168, doubling(24)))
+
+    assert not found.is_filling
+
+
+def test_a_job_with_gaps_in_its_history_is_compared_at_the_same_times_of_day():
+    # At night the state is small, and in the last night the job was not read.
+    series = [h for n, h in enumerate(hours(168, lambda n: GB * daily(n))) if n not in range(132, 140)]
+
+    assert growth_of(series) is None
+
+
+def test_checkpoints_that_take_longer_at_the_same_state_and_input_are_told():
+    found = growth_of(hours(120, lambda n: GB, duration=lambda n: 4000 * 2 ** (n / 48)), timeout_ms=60_000)
+
+    assert found.what is Grown.DURATION
+    text = sentence(found)
+    assert text.startswith(
+        "checkpoints take twice as long as 2 days ago, with a state of the same size, at the same input: "
+    )
+    assert "the duration passes the timeout in about" in text
+
+
+def test_short_checkpoints_that_become_longer_are_no_growth():
+    assert growth_of(hours(120, lambda n: GB, duration=lambda n: 50 * 2 ** (n / 48))) is None
+
+
+def test_a_timeout_that_is_far_off_is_not_predicted():
+    found = growth_of(hours(120, doubling(48), duration=lambda n: 1000 + n), timeout_ms=3_600_000)
+
+    assert found.timeout_in is None

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from backend.advisor.twin.asking.changes import WhatIf
-from backend.advisor.twin.model.building import terminal_checkpoints
 from backend.advisor.twin.model.hung_writes import SUBJECT
+from backend.advisor.twin.model.observed import terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Tier
 from backend.advisor.twin.tiers import tiers
 from backend.advisor.twin.tiers.predicting import DURATION, EXPIRED

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from backend.advisor.twin.model.building import terminal_checkpoints
+from backend.advisor.twin.model.observed import terminal_checkpoints
 from backend.analysis.assembling import RunAt
 from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.checkpoint import VertexDetail, largest

@@ -9,8 +9,8 @@ from typing import Final
 
 from backend.advisor.advice import Interval
 from backend.advisor.proposing import middle_of, share_interval
-from backend.advisor.twin.model.building import terminal_checkpoints
 from backend.advisor.twin.model.model import JobModel
+from backend.advisor.twin.model.observed import terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Outcome
 from backend.advisor.twin.model.parts import duration_ms
 from backend.advisor.twin.tiers.predicting import believed_share, explains_expired

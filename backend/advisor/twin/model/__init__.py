@@ -2,6 +2,10 @@
 
 * ``model``           the model of a job, what it assumes, and its calibration
 * ``building``        builds a model from the evidence about a job
+* ``observed``        what the evidence shows of a job, and what refuses it
+* ``vertices``        the vertices: service times, sources, output
+* ``input_shares``    the share of its input that each subtask gets
+* ``exchanges``       the exchanges between vertices, and the buffers of the network
 * ``flows``           rates, service times, shares and queues, from readings of backpressure
 * ``contradictions``  refuses metrics that contradict each other
 * ``buffers``         the network buffers that a cluster's configuration gives to a job

@@ -14,10 +14,11 @@ from math import log, sqrt
 
 import numpy as np
 
-from backend.advisor.twin.model.building import CHECKPOINTS_MIN_COUNT, build, terminal_checkpoints
+from backend.advisor.twin.model.building import build
 from backend.advisor.twin.model.flows import flows_of
 from backend.advisor.twin.model.hung_writes import explained
 from backend.advisor.twin.model.model import Calibration, JobModel, MeasureError
+from backend.advisor.twin.model.observed import CHECKPOINTS_MIN_COUNT, terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.model.parts import duration_ms
 from backend.advisor.twin.tiers.predicting import DURATION, EXPIRED, PERSISTED, RATE, SYNC, simulated

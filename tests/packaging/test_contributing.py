@@ -19,6 +19,7 @@ def test_there_is_a_list_for_each_kind_of_addition():
         "A number on the checkpoint page",
         "A panel of a page",
         "A page",
+        "A cause of the verdict",
         "An alert rule",
         "A kind of receiver",
         "An advice rule",

@@ -10,6 +10,7 @@
 * ``outside``       rules: the coordinator, restarts, the replay after a restart
 * ``snapshot``      rules: a snapshot that fails, a long sync or async part
 * ``stuck``         rules: a sync part that does not end, a snapshot that does not reach the store
+* ``forwarded``     rule: a full subtask that forwarded the barrier and does not acknowledge
 * ``unsent``        rules: a barrier that a task gets, or should emit, but does not send on
 * ``stall``         rules: a long callback, a wait for a commit
 * ``completions``   rule: work after each completed checkpoint

@@ -10,6 +10,7 @@ from typing import Any
 from backend.analysis.verdict import (
     barrier,
     completions,
+    forwarded,
     no_cause,
     outside,
     pieces,
@@ -39,6 +40,7 @@ RULES: tuple[Rule[Any], ...] = (
     barrier.LATE_SOURCE,
     unsent.SILENT_SOURCE,
     stuck.STUCK_SYNC,
+    forwarded.FORWARDED,
     unsent.BEFORE_FORWARDING,
     stall.STANDING_STILL,
     stall.COMMITTING,

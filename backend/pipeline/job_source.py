@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from backend.pipeline.source import connected, task_url
-from backend.store.history import StoredJob, Texts
+from backend.store.history import Texts
 
 if TYPE_CHECKING:
     from adbc_driver_postgresql.dbapi import Connection
     from pyspark.sql import SparkSession
+
+    from backend.store.history_connection import StoredJob
 
 _JOBS_PER_TASK_MAX: Final = 8
 _LOOK_S: Final = 0.5

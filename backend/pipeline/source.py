@@ -8,8 +8,6 @@ The options state where the URL of the database is. Tasks read the URL from the 
 without a password in ``url``. The process that starts Spark reads it from the file that ``driver_url_file`` names.
 """
 
-# ruff: noqa: S608  statements hold this module's own column lists and whole numbers.
-
 from __future__ import annotations
 
 import json
@@ -29,8 +27,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from backend.domain.rollup import DURATION_MAX_MS, Measure
-from backend.store.pipeline.in_sql import ACCEPTED
+from backend.domain.rollup import Measure
+from backend.store.pipeline import of_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600
 SPAN_MAX_HOURS = 12
-_INT8_MAX = 2**63 - 1
-_STATEMENT_TIMEOUT_MS = 600_000
 
 CHECKPOINT_SCHEMA = "job_id string, hour timestamp, status string, failure_reason string, completed_at timestamp, " + (
     ", ".join(f"{measure} bigint" for measure in Measure)
@@ -51,13 +47,6 @@ _STATISTICS = (
 STAGING_SCHEMA = (
     "job_id string, hour timestamp, measure string, triggered_count bigint, completed_count bigint,"
     f" failed_count bigint, failed_by_reason string, last_completed_at timestamp, {_STATISTICS}"
-)
-_SELECT = (
-    "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, status, failure_reason,"
-    " CASE WHEN status = 'completed' THEN"
-    f" triggered_at + LEAST(end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms' END AS completed_at, "
-    + ", ".join(Measure)
-    + " FROM checkpoints WHERE kind = 'checkpoint'"
 )
 
 
@@ -138,12 +127,7 @@ class _CheckpointReader(DataSourceReader):
         assert isinstance(partition, HourSpan)
         with connected(task_url(self._options)) as connection, connection.cursor() as cursor:
             cursor.execute(
-                f"{_SELECT} AND triggered_at >= to_timestamp({partition.start_s})"
-                f" AND triggered_at < to_timestamp({partition.end_s})"
-                f" AND triggered_on >= (to_timestamp({partition.start_s}) AT TIME ZONE 'UTC')::date"
-                f" AND triggered_on <= (to_timestamp({partition.end_s - 1}) AT TIME ZONE 'UTC')::date"
-                # A hash can be negative, and so would be its remainder. The mask clears its sign.
-                f" AND (hashtextextended(job_id, 0) & {_INT8_MAX}) % {partition.slices} = {partition.slice}"
+                of_tasks.checkpoints_of(partition.start_s, partition.end_s, partition.slice, partition.slices)
             )
             yield from cursor.fetch_record_batch()
 
@@ -193,10 +177,10 @@ class StagingWriter(DataSourceArrowWriter):
         schema = self._named(first, part).schema
         with connected(task_url(self._options)) as connection, connection.cursor() as cursor:
             reader = pa.RecordBatchReader.from_batches(schema, named())
-            cursor.adbc_ingest("rollup_staging", reader, mode="append")
+            cursor.adbc_ingest(of_tasks.STAGING, reader, mode="append")
             # The run may have ended: if the process that started Spark was killed, its tasks may still run during the
             # next run.
-            cursor.execute(f"SELECT 1 FROM pipeline_runs WHERE id = '{self._run_id}' AND state = 'running'")
+            cursor.execute(of_tasks.is_running(self._run_id))
             if cursor.fetchone() is None:
                 raise RuntimeError("the run of this task has ended")
             connection.commit()
@@ -207,12 +191,8 @@ class StagingWriter(DataSourceArrowWriter):
         parts = sorted(m.part for m in messages if isinstance(m, Staged))
         if not parts:
             return
-        # Run ids and part names are hexadecimal numbers that the pipeline creates, so they are safe in the
-        # statement's text.
-        accepted = f"{self._run_id}{ACCEPTED}"
-        rows = ", ".join(f"('{accepted}', '{part}', '', to_timestamp(0))" for part in parts)
         with connected(_read_url(self._options["driver_url_file"])) as connection, connection.cursor() as cursor:
-            cursor.execute(f"INSERT INTO rollup_staging (run_id, part, job_id, hour) VALUES {rows}")
+            cursor.execute(of_tasks.accepting(self._run_id, parts))
             connection.commit()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -245,8 +225,8 @@ def connected(url: str) -> Iterator[Connection]:
     try:
         with dbapi.connect(url) as connection:
             with connection.cursor() as cursor:
-                cursor.execute(f"SET statement_timeout = {_STATEMENT_TIMEOUT_MS}")
-                cursor.execute("SET timezone = 'UTC'")
+                for setting in of_tasks.SETTINGS:
+                    cursor.execute(setting)
             yield connection
     except dbapi.Error as error:
         raise RuntimeError(f"the store does not answer Spark: {_first_line(error)}") from None

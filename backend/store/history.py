@@ -1,7 +1,8 @@
 """Reads what is stored of jobs as the backtest needs it: runs, ended checkpoints, and readings of back-pressure.
 
 Each statement returns one column of JSON texts. So the values are the same without Spark, where psycopg reads them, and
-with it, where each task reads its jobs over ADBC. This module does not import pyspark.
+with it, where each task reads its jobs over ADBC. This module imports neither pyspark nor a driver, because a task on
+another machine has none but ADBC.
 """
 
 # ruff: noqa: S608  the statements hold this module's own names, whole numbers, and quoted ids.
@@ -10,21 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
-
-import psycopg
 
 from backend.analysis.assembling import READ_WITHIN
 from backend.analysis.health.struck_spans import READ_AFTER, READ_BEFORE, READ_FOR
 from backend.backtest.stored import PLAIN_COLUMNS, PRESSURE_ARRAYS, Chunk, StoredCheckpoint, StoredRun, reading_of
 from backend.domain.checkpoint import DETAIL_ARRAYS
-from backend.domain.errors import StoreUnavailableError, UnknownEntityError
 from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure
-from backend.store.pipeline.run_log import CONNECT_TIMEOUT_S, CONNECTION_OPTIONS
 
 Texts = Callable[[str], Iterable[str]]
 """Runs a statement, and returns the texts of its only column."""
@@ -32,9 +27,11 @@ Texts = Callable[[str], Iterable[str]]
 _INT8_MAX: Final = 2**63 - 1
 CHUNK_COUNT: Final = 200
 """So many checkpoints of a job are read at once."""
-_ENDED: Final = "c.status IN ('completed', 'failed')"
+ENDED: Final = "c.status IN ('completed', 'failed')"
+"""The condition for checkpoints ``c`` that have ended."""
 _NOT_ENDED: Final = f"r.state <> '{JobState.ENDED.value}'"
-_IS_RUNNING: Final = f" AND EXISTS (SELECT FROM runs r WHERE r.job_id = j.id AND {_NOT_ENDED})"
+IS_RUNNING: Final = f" AND EXISTS (SELECT FROM runs r WHERE r.job_id = j.id AND {_NOT_ENDED})"
+"""The condition for jobs ``j`` with a run that has not ended."""
 _RUNNING: Final = (
     f"SELECT r.id FROM runs r WHERE r.job_id = {{job}} AND {_NOT_ENDED} ORDER BY r.started_at DESC, r.id DESC LIMIT 1"
 )
@@ -87,7 +84,7 @@ _CHECKPOINTS = (
     " 'judged_kind', v.document -> 'verdict' ->> 'kind',"
     " 'judged_vertex', v.document -> 'verdict' ->> 'vertex_id')::text"
     " FROM checkpoints c LEFT JOIN verdicts v ON v.run_id = c.run_id AND v.checkpoint_id = c.checkpoint_id"
-    f" AND v.triggered_on = c.triggered_on WHERE {_ENDED}"
+    f" AND v.triggered_on = c.triggered_on WHERE {ENDED}"
 )
 # The day comes before the time, so that PostgreSQL reads the partitions in this order and stops as soon as it can.
 _IN_ORDER = f" ORDER BY c.triggered_on, c.triggered_at, c.checkpoint_id, c.run_id LIMIT {CHUNK_COUNT}"
@@ -98,15 +95,6 @@ _READINGS = (
     " AND p.observed_at BETWEEN s.since AND s.until AND p.observed_on BETWEEN {first} AND {last}"
     " ORDER BY p.observed_at, p.vertex_id"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredJob:
-    """A job with stored checkpoints: its id, its name, and the number of those that have ended."""
-
-    id: str
-    name: str
-    checkpoint_count: int
 
 
 class StoredJobHistory:
@@ -153,7 +141,7 @@ class StoredJobHistory:
     def _newest(self, count: int) -> str:
         query = (
             "SELECT coalesce(min(n.s), 0)::text FROM (SELECT floor(extract(epoch FROM c.triggered_at))::int8 AS s"
-            f" FROM checkpoints c WHERE {_ENDED} AND c.job_id = {self._job}{self._since}"
+            f" FROM checkpoints c WHERE {ENDED} AND c.job_id = {self._job}{self._since}"
             f" ORDER BY c.triggered_on DESC, c.triggered_at DESC LIMIT {int(count)}) n"
         )
         return since_condition(int(next(iter(self._texts(query)))))
@@ -220,61 +208,3 @@ def since_condition(since_s: int | None) -> str:
         return ""
     instant = f"to_timestamp({int(since_s)})"
     return f" AND c.triggered_at >= {instant} AND c.triggered_on >= ({instant} AT TIME ZONE 'UTC')::date"
-
-
-class History:
-    """The stored jobs, read in this process. All are read as of one instant."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-
-    def jobs(self, wanted: Sequence[str], since_s: int | None, *, is_running: bool = False) -> list[StoredJob]:
-        """Return the jobs whose name or id is in ``wanted``, or all jobs, with their ended checkpoints.
-
-        If ``is_running``, jobs without a run that has not ended are left out.
-
-        Raises:
-            UnknownEntityError: one of ``wanted`` is no job.
-        """
-        counted = (
-            "SELECT j.id, j.name, (SELECT count(*) FROM checkpoints c WHERE c.job_id = j.id AND c.kind = 'checkpoint'"
-            f" AND {_ENDED}{since_condition(since_s)}) FROM jobs j"
-            " WHERE (%(all)s OR j.id = ANY(%(wanted)s) OR j.name = ANY(%(wanted)s))"
-            f"{_IS_RUNNING if is_running else ''} ORDER BY j.name, j.id"
-        )
-        rows = self._connection.execute(counted, {"all": not wanted, "wanted": list(wanted)}).fetchall()
-        found = [StoredJob(*row) for row in rows]
-        for name in wanted:
-            if not any(name in (job.id, job.name) for job in found):
-                raise UnknownEntityError(kind="job", id=name)
-        return found
-
-    def of_job(self, job_id: str, since_s: int | None = None, newest_max: int | None = None) -> StoredJobHistory:
-        """Return what is stored of a job; see ``StoredJobHistory``."""
-        return StoredJobHistory(self.texts, job_id, since_s, newest_max)
-
-    def texts(self, statement: str) -> list[str]:
-        """Run a statement, and return the texts of its only column."""
-        return [row[0] for row in self._connection.execute(statement.encode()).fetchall()]
-
-
-@contextmanager
-def open_history(database_url: str) -> Iterator[History]:
-    """Connect to the database at ``database_url`` and yield what is stored in it, as of now.
-
-    Raises:
-        StoreUnavailableError: PostgreSQL does not respond, at the start or within the block.
-    """
-    try:
-        with psycopg.connect(
-            database_url,
-            connect_timeout=CONNECT_TIMEOUT_S,
-            options=CONNECTION_OPTIONS,
-            application_name="barrierscope-backtest",
-        ) as connection:
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            connection.read_only = True
-            yield History(connection)
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        lines = str(error).strip().splitlines()
-        raise StoreUnavailableError(lines[0] if lines else type(error).__name__) from error

@@ -16,7 +16,7 @@ from backend.domain.errors import UnknownEntityError
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.jobs.backtest import here, replayed
 from backend.pipeline.session import database_options, translated
-from backend.store.history import open_history
+from backend.store.history_connection import open_history
 from backend.store.postgres.connections import create_store_engine
 from backend.store.schema.partitions import Partitions, day_of
 from tests.support.many_checkpoints import insert, row

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.packaging.wheel_environment import ROOT
+from tests.support.waiting import PATIENCE_S
 
 _TEXT = (ROOT / "docs" / "dev" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+_SQL = re.compile(
+    r"\b(?:SELECT (?:\w+[.(]|\w+,|\w+ FROM|\*|DISTINCT|EXISTS|[\d'])|INSERT INTO \w|UPDATE \w+ SET|DELETE FROM \w"
+    r"|(?:CREATE|ALTER|DROP) (?:TABLE|DATABASE|INDEX|ROLE|SCHEMA|SEQUENCE|SYSTEM) |TRUNCATE \w"
+    # Spark has a statement of this form too, for settings whose names have no underscore.
+    r"|SET (?:LOCAL )?(?:\w+_\w+|timezone) (?:=|TO) "
+    r"|(?:FROM|JOIN|INTO) (?:jobs|runs|checkpoints|pressure|targets|rollups|verdicts)\b|ON CONFLICT |RETURNING \w)"
+)
 
 
 def _layers(container: str) -> list[str]:
@@ -64,3 +77,82 @@ def test_the_evidence_on_a_job_is_put_together_in_one_module():
     }
 
     assert found == {"backend/analysis/assembling.py"}
+
+
+def _written(node: ast.AST) -> str | None:
+    """Return the text of a literal. The values in an f-string are left out, and sums of texts are joined."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_written(value) or "x" for value in values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            found = _written(left), _written(right)
+            return None if found == (None, None) else "x".join(text or "" for text in found)
+        case _:
+            return None
+
+
+def _statements(tree: ast.Module) -> list[tuple[int, str]]:
+    """Return the line and the text of each literal that has SQL, apart from docstrings."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.body and isinstance(node.body[0], ast.Expr)
+    }
+    found = []
+    for node in ast.walk(tree):
+        text = None if id(node) in docstrings else _written(node)
+        if text is not None and _SQL.search(text):
+            found.append((getattr(node, "lineno", 0), text))
+    return found
+
+
+def test_only_the_store_contains_sql():
+    """Goal: someone who changes a table finds all statements on it in one package."""
+    found, in_store = [], 0
+    for name, tree in _trees():
+        if name.startswith("backend/store/"):
+            in_store += len(_statements(tree))
+        else:
+            found += [f"{name}:{line} {text[:60]}" for line, text in _statements(tree)]
+            # The builders of statements are SQL too. Types of connections and errors are not.
+            found += [
+                f"{name}:{node.lineno} import of {alias.name} from {node.module}"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sqlalchemy"
+                for alias in node.names
+                if not alias.name.startswith("Async") and not alias.name.endswith("Error")
+            ]
+
+    assert found == []
+    assert in_store > 150, "the statements of the store are recognized"
+
+
+@pytest.mark.parametrize(
+    ("code", "is_sql"),
+    [
+        ("x = 'SELECT 1 FROM runs'", True),
+        ("x = f'DELETE FROM {table} WHERE id = {n}'", True),
+        ("x = 'SELECT a, ' + ', '.join(b)", True),
+        ("x = 'SET statement_timeout = 10'", True),
+        ("x = 'Select a job from the list'", False),
+        ("def f():\n    'Runs SELECT 1 FROM runs.'", False),
+    ],
+)
+def test_sql_is_told_from_other_texts(code, is_sql):
+    assert bool(_statements(ast.parse(code))) is is_sql
+
+
+def test_what_a_task_of_spark_runs_needs_no_driver_but_adbc():
+    """Goal: an executor on another machine, which has only the packages of the archive, can run every task."""
+    code = (
+        "import sys\n"
+        "for name in ('psycopg', 'sqlalchemy', 'pydantic', 'numba'): sys.modules[name] = None\n"
+        "import backend.store.pipeline.of_tasks, backend.backtest.jobs, backend.pipeline.newest\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert done.returncode == 0, done.stderr

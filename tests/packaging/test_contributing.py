@@ -1,11 +1,20 @@
-"""``docs/dev/CONTRIBUTING.md`` lists the files to change for each kind of addition, and every listed path exists."""
+"""``docs/dev/CONTRIBUTING.md`` lists the files to change for each kind of addition, and every listed path exists.
+
+A list of a closed set has all files of the product that name the members of the set.
+"""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 import pytest
 
+from backend.alerting.rules import RuleName
+from backend.domain.advice import Topic
+from backend.domain.checkpoint import Protocol
+from backend.domain.checkpoint_mode import MODE_WORDS
+from backend.domain.receivers import ReceiverKind
 from tests.packaging.wheel_environment import ROOT
 
 _TEXT = (ROOT / "docs" / "dev" / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -40,3 +49,35 @@ def test_every_path_in_the_guide_exists():
 
     assert len(paths) > 45
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def _names(member: StrEnum, text: str) -> bool:
+    """Return whether a module names the member: in code, by its value, or in the words of the pages."""
+    values = "|".join(re.escape(word) for word in {member.value, MODE_WORDS.get(member.value, member.value)})
+    return (
+        re.search(rf"\b{type(member).__name__}\.{member.name}\b|\b{member.name} = |[\"']({values})[\"']", text)
+        is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("A checkpoint protocol", Protocol),
+        ("A kind of receiver", ReceiverKind),
+        ("An alert rule", RuleName),
+        ("An advice rule", Topic),
+    ],
+)
+def test_a_list_has_each_file_that_names_the_members_of_its_closed_set(name, members):
+    """Method: a file that names all members, or all but one, has an entry for each, so a new member needs one too."""
+    listed = set(_PATH.findall(_LISTS[name]))
+    naming = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("backend", "collectors", "dashboard")
+        for path in (ROOT / package).rglob("*.py")
+        if sum(_names(member, path.read_text(encoding="utf-8")) for member in members) >= max(2, len(members) - 1)
+    }
+
+    assert len(naming) >= 2
+    assert naming - listed == set()

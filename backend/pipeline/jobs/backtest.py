@@ -16,7 +16,7 @@ from backend.backtest.jobs import JobResult, result_of
 from backend.domain.backtest import EVERY_PART, Part
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.java import SparkRuntime
-from backend.store.history import StoredJob, open_history
+from backend.store.history_connection import StoredJob, open_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

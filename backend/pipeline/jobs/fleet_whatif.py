@@ -14,7 +14,7 @@ from backend.advisor.twin.tiers.fleet import JobAnswer
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.java import SparkRuntime
 from backend.pipeline.newest import answer_from, prepared_tiers
-from backend.store.history import StoredJob, open_history
+from backend.store.history_connection import StoredJob, open_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

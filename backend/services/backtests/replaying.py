@@ -26,7 +26,7 @@ from backend.domain.backtest import Part
 from backend.domain.errors import TooLargeError
 from backend.services.simulations.catalog import LIMITS, Limits
 from backend.services.simulations.simulating import Progress, Result, SimulationStoppedError
-from backend.store.history import open_history
+from backend.store.history_connection import open_history
 
 KIND: Final = "backtest"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import tzinfo
+from typing import Any
 
 from dash.exceptions import PreventUpdate
 from pydantic import BaseModel
@@ -38,9 +39,11 @@ def look_of(data: object) -> Look:
     )
 
 
+# What is stale has no newer reading, and of what is current the age is not shown.
+_DATED = {"read_at", "stale_after_s"}
 # Values that change with each response, even if no new data was read from the target. A page that shows one of them
 # passes the displayed text to ``digest`` as well.
-_VOLATILE: dict[str, bool | set[str]] = {
+_VOLATILE: dict[str, Any] = {
     "as_of": True,
     "last_completed_age_intervals": True,
     "replay_debt_ms": True,
@@ -48,8 +51,9 @@ _VOLATILE: dict[str, bool | set[str]] = {
     "replay_debt_catch_up_ms": True,
     "computed_at": True,
     "clock_offset_ms": True,
-    # What is stale has no newer reading, and of what is current the age is not shown.
-    "freshness": {"read_at", "stale_after_s"},
+    "freshness": _DATED,
+    # The sides of a comparison have one each.
+    **{side: {"freshness": _DATED} for side in ("a", "b", "before", "after")},
 }
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from backend.contracts.api import CheckpointOut, SubtaskPhasesOut
 from backend.contracts.engines import CapabilitiesOut
+from backend.contracts.freshness import Dated
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.contracts.model import Model
 from backend.contracts.subtask_matrix import MatrixUnit
@@ -38,8 +39,8 @@ class ComparedJobOut(Model):
     only_vertex_count: int
 
 
-class ComparedOut(Model):
-    """One of the two checkpoints."""
+class ComparedOut(Dated):
+    """One of the two checkpoints. It is as old as the newest reading of its job, or final if it has ended."""
 
     job: ComparedJobOut
     checkpoint: CheckpointOut

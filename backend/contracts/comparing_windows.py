@@ -12,6 +12,7 @@ from typing import Literal
 
 from backend.contracts.comparing import ComparedJobOut, LoadPairOut, SettingPairOut
 from backend.contracts.engines import CapabilitiesOut
+from backend.contracts.freshness import Dated
 from backend.contracts.model import Model
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import Measure
@@ -30,8 +31,11 @@ class DirectionOut(StrEnum):
     TOO_FEW = "too-few"
 
 
-class WindowOut(Model):
-    """One window, and the number of its checkpoints. Savepoints and open checkpoints do not count."""
+class WindowOut(Dated):
+    """One window, and the number of its checkpoints. Savepoints and open checkpoints do not count.
+
+    It is final if the job was read after the end of the window, and all checkpoints of the window have ended.
+    """
 
     name: str
     """``before`` or ``after``; of two jobs, the words that distinguish them: the name, the target or the id."""

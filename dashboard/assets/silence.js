@@ -1,5 +1,5 @@
 /* Tells from the browser's own clock that the service no longer answers, and keeps the word beside the switches true:
-   live, final, stale, no fresh data, no answer. */
+   live, final, stale, no fresh data, no answer. A page of which nothing follows a job has no word. */
 (function () {
     "use strict";
 
@@ -62,6 +62,7 @@
         }
         // What has ended is shown as it was stored, whether or not anything is still read.
         if (document.querySelector("#page [data-stale='final']")) { return ["final", "live-word is-final"]; }
+        if (document.querySelector("#page [data-stale='none']")) { return ["", "live-word is-none"]; }
         return ["live", "live-word"];
     }
 

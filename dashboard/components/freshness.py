@@ -76,6 +76,18 @@ def recorded(is_final: bool) -> html.Span | None:
     return html.Span(hidden=True, **attrs({"data-stale": "final"})) if is_final else None
 
 
+def undated() -> html.Span:
+    """Build the mark of a page of which nothing follows a job, such as a simulation. It is neither live nor stale."""
+    return html.Span(hidden=True, **attrs({"data-stale": "none"}))
+
+
+def of_sides(sides: Sequence[tuple[str, FreshnessOut | None]]) -> list[Component]:
+    """Build a note for each subject of which a document is stale; if all documents are final, the mark of that."""
+    notes = {subject: found for subject, value in sides if (found := note(value, subject)) is not None}
+    mark = recorded(all(value is not None and value.state is Freshness.FINAL for _, value in sides))
+    return [*notes.values(), *([] if mark is None else [mark])]
+
+
 def fleet_note(groups: Sequence[StaleOut], total: int) -> html.Div | None:
     """Build the note that counts the stale rows of the fleet by reason, or None if every row is current."""
     if not groups:

@@ -16,7 +16,8 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import CheckpointOut
-from backend.contracts.comparing import CheckpointComparisonOut, ComparedOut
+from backend.contracts.comparing import CheckpointComparisonOut
+from backend.contracts.freshness import FreshnessOut
 from backend.domain.errors import ApiRefusedError
 from backend.domain.verdict import Phase
 from dashboard import routes
@@ -44,7 +45,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="comparison-digest"),
             dcc.Store(id="comparison-title"),
             html.Div(id="comparison-message"),
-            html.Div(id="comparison-final"),
+            html.Div(id="comparison-stale"),
             html.Div(
                 [
                     html.Div([html.Div(id="comparison-crumbs", className="crumbs"), html.H1("Compare checkpoints")]),
@@ -113,7 +114,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("comparison-message", "children"),
-            "final": Output("comparison-final", "children"),
+            "stale": Output("comparison-stale", "children"),
             "crumbs": Output("comparison-crumbs", "children"),
             "headline": Output("comparison-headline", "children"),
             "a": Output("comparison-a", "children"),
@@ -234,7 +235,7 @@ def _contents(
     )
     changes: Changes = {
         "message": None,
-        "final": freshness.recorded(found.b is not None and all(map(_has_ended, (found.a, found.b)))),
+        "stale": freshness.of_sides(_dated(found)),
         "crumbs": _crumbs(found.job_id, found.job),
         "headline": comparing.headline(found),
         "legend_style": {"display": "none"} if found.batch_parts else {},
@@ -253,8 +254,10 @@ def _contents(
     return changes
 
 
-def _has_ended(side: ComparedOut) -> bool:
-    return side.checkpoint.status.is_terminal or side.checkpoint.is_lost
+def _dated(found: CheckpointComparisonOut) -> list[tuple[str, FreshnessOut | None]]:
+    """Return the freshness of both checkpoints with their names. A second one that is not there yet may come."""
+    sides = zip(comparison.names(found), (found.a, found.b), strict=True)
+    return [(f"Checkpoint {name}", None if side is None else side.freshness) for name, side in sides]
 
 
 def _crumbs(job: str, name: str) -> list[Component | str]:

@@ -19,7 +19,7 @@ from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.checkpoint_address import CheckpointView
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch, status
+from dashboard.components import cards, freshness, micro_batch, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import batch_rates, pressure_history
 from dashboard.live import Look, digest, look_of
@@ -78,6 +78,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="pressure-digest"),
             dcc.Store(id="pressure-title"),
             html.Div(id="pressure-message"),
+            html.Div(id="pressure-stale"),
             html.Div(id="pressure-head", className="page-head"),
             html.Div(id="pressure-suspects", className="awaited"),
             html.Div(
@@ -131,6 +132,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("pressure-message", "children"),
+            "stale": Output("pressure-stale", "children"),
             "head": Output("pressure-head", "children"),
             "suspects": Output("pressure-suspects", "children"),
             "history": cards.chart_outputs("pressure-history"),
@@ -191,7 +193,8 @@ async def refresh(
     since, until = _ends(length, route, job)
     history = await client.pressure_history(job.id, since, until, vertex or None, share_of(measure))
     checkpoints, is_cut = await client.checkpoints_between(job.id, history.since, history.until)
-    now = digest(history, *checkpoints, view, vertex, job.verdict, job.config)
+    dated = job.freshness and (job.freshness.state, job.freshness.reason)
+    now = digest(history, *checkpoints, view, vertex, job.verdict, job.config, dated)
     if now == before:
         return {"message": None}
     target_ms = None if job.config is None else job.config.debloat_target_ms
@@ -201,6 +204,7 @@ async def refresh(
     shown = pressure_history.pressure_history(history, checkpoints, how, revision=job.id)
     return {
         "message": None,
+        "stale": _stale(job),
         "head": _head(job),
         "suspects": _suspects(job, history, checkpoints, view, length),
         "history": cards.chart_values("pressure-history", shown),
@@ -250,6 +254,7 @@ def _of_batches(job: JobDetailOut, view: Look, before: str | None) -> Changes:
     signs = micro_batch.signs(job.signs)
     return {
         "message": None,
+        "stale": _stale(job),
         "head": _head(job),
         "suspects": html.Div(
             html.Section(signs, className="card", **attrs({"aria-label": "Signs of backpressure"}))
@@ -265,13 +270,18 @@ def _of_batches(job: JobDetailOut, view: Look, before: str | None) -> Changes:
     }
 
 
+def _stale(job: JobDetailOut) -> Component | None:
+    return freshness.note(job.freshness, "This job") or freshness.final(job.freshness)
+
+
 def _head(job: JobDetailOut) -> list[Component]:
     crumbs: list[Component | str] = [
         dcc.Link("Fleet", href=routes.fleet()),
         " / ",
         dcc.Link(job.name, href=routes.job(job.id)),
     ]
-    title = [html.H1("Pressure"), status.health(job.health), *status.clock(job.clock_offset_ms)]
+    health = freshness.past_health(job.health) if freshness.is_past(job.freshness) else status.health(job.health)
+    title = [html.H1("Pressure"), health, *status.clock(job.clock_offset_ms)]
     tools = [cards.link_button("Advice", routes.advice(job.id), "bolt", hint="recommendations for the job")]
     return [
         html.Div([html.Div(crumbs, className="crumbs"), html.Div(title, className="title-row")]),
@@ -290,7 +300,10 @@ def _suspects(
     at = text.instant(history.until, view.where)
     hint = f"at {at}; the most likely cause first"
     said = job.verdict.headline or job.verdict.sentence
-    verdict = html.P([html.Span("Verdict on the job now: "), said], className="hint")
+    verdict = html.P(
+        [html.Span(f"Verdict on the job {'then' if freshness.is_past(job.freshness) else 'now'}: "), said],
+        className="hint",
+    )
     if not history.suspects:
         words = "No subtask that is busy nearly all the time is downstream of a backpressured one."
         if not history.buckets:

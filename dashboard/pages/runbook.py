@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards
+from dashboard.components import cards, freshness
 
 _RETRY = "runbook-retry"
 _LINK_TO_RUNBOOK = re.compile(r"\]\((\w+)\.md\)")
@@ -29,6 +29,7 @@ def layout(route: routes.Route) -> Component:
                 className="crumbs hint runbook-crumbs",
             ),
             html.Div(id="runbook-message"),
+            freshness.undated(),
             html.Div(id="runbook-text"),
         ]
     )

@@ -24,7 +24,7 @@ from backend.domain.rollup import Measure
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient, Ends
-from dashboard.components import cards, job_picker
+from dashboard.components import cards, freshness, job_picker
 from dashboard.components import windows as parts
 from dashboard.components.attributes import attrs
 from dashboard.figures import windows as figure
@@ -59,6 +59,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="windows-digest"),
             dcc.Store(id="windows-title"),
             html.Div(id="windows-message"),
+            html.Div(id="windows-stale"),
             html.Div(
                 html.Div([html.Div(id="windows-crumbs", className="crumbs"), html.H1("Compare times or jobs")]),
                 className="page-head",
@@ -156,6 +157,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("windows-message", "children"),
+            "stale": Output("windows-stale", "children"),
             "crumbs": Output("windows-crumbs", "children"),
             "settings": Output("windows-settings", "children"),
             "headline": Output("windows-headline", "children"),
@@ -280,6 +282,9 @@ def _contents(found: WindowsComparisonOut, view: Look, measure: Measure) -> Chan
     first, second = ("Before", "After") if is_one_job else parts.names(found)
     return {
         "message": None,
+        "stale": freshness.of_sides(
+            [("This job" if is_one_job else window.name, window.freshness) for window in (found.before, found.after)]
+        ),
         "crumbs": crumbs,
         "settings": parts.settings(found),
         "headline": parts.headline(found),

@@ -97,6 +97,7 @@ async def test_checkpoints_of_a_job_and_its_sibling_are_compared_by_the_names_of
     found = await _compared(client, CheckpointComparisonOut, **query, vertex=SINK)
 
     assert found.kind == "checkpoints"
+    assert (found.a.freshness.state, found.b.freshness.state) == ("final", "final")
     assert found.headline == "#3 on flink took 303 ms, #1 on flink-eu 301 ms: they differ by less than 100 ms."
     assert (found.a.job.target_name, found.b.job.target_name) == ("flink", "flink-eu")
     assert [(v.vertex, v.a_subtask_count, v.b_subtask_count) for v in found.vertices] == [

@@ -84,6 +84,21 @@ async def test_the_windows_have_the_counts_and_quantiles_of_their_checkpoints(cl
     assert not found.is_too_few
 
 
+async def test_a_window_is_final_once_it_has_passed_and_its_checkpoints_have_ended(client, writer, target, clock):
+    await writer.write(observation(target, job([*(completed(n) for n in range(1, 31)), in_progress(40)])))
+    passed = {"before_from": _at(BEGIN), "before_to": _at(CUT), "after_from": _at(CUT)}
+
+    async def states(after_to):
+        found = await _compared(client, **passed, after_to=_at(after_to))
+        return [found.before.freshness.state, found.after.freshness.state]
+
+    assert await states(BEGIN + timedelta(seconds=310)) == ["final", "final"]
+    assert await states(NOW) == ["final", "fresh"], "a checkpoint is open"
+    clock.at = NOW + timedelta(minutes=2)
+    assert await states(NOW) == ["final", "no-collector"]
+    assert await states(clock.at) == ["final", "no-collector"], "nothing was read of the end of the window"
+
+
 async def test_any_two_windows_can_be_named_and_too_few_checkpoints_are_said(client, writer, target):
     await writer.write(observation(target, job([completed(n) for n in range(1, 31)])))
     ends = {

@@ -33,6 +33,7 @@ from backend.domain.target import TargetState
 from backend.domain.topology import Edge, Topology, Vertex
 from backend.services.checkpoints.comparing import ComparedCheckpoint, compared
 from backend.services.checkpoints.comparing_windows import ReadWindow, Window, compared_windows
+from backend.services.jobs.freshness import FINAL
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.checkpoints.windows import WindowCheckpoint, WindowCounts
 from backend.store.jobs.pressure import WindowLoad
@@ -112,6 +113,7 @@ def compared_of(
         loads={VertexId(p.vertex_id): _load(p) for p in pressure},
         previous_id=max((n for n in ids if n < number), default=None),
         next_id=min((n for n in ids if n > number), default=None),
+        freshness=FINAL if one.status.is_terminal else job.freshness,
     )
 
 
@@ -225,4 +227,5 @@ def _window(job: api.JobDetailOut, found: Sequence[api.CheckpointDetailOut], win
         ],
         one.topology,
         one.config,
+        freshness=FINAL if window.until <= max(c.triggered_at for c in found) else job.freshness,
     )

@@ -42,6 +42,7 @@ from backend.contracts.comparing import (
     SubtaskDifferenceOut,
     VertexDifferenceOut,
 )
+from backend.contracts.freshness import FreshnessOut
 from backend.contracts.subtask_matrix import MatrixUnit
 from backend.domain.checkpoint import (
     Checkpoint,
@@ -67,6 +68,7 @@ from backend.services.checkpoints.compared_jobs import (
 )
 from backend.services.checkpoints.reader import CheckpointKey
 from backend.services.jobs.evidence import EvidenceReader, is_lost
+from backend.services.jobs.freshness import FINAL, freshness_now
 from backend.services.micro_batches import batch_out
 from backend.services.presenting import checkpoint_out, host_of
 from backend.store.checkpoints.reader import (
@@ -102,6 +104,7 @@ class ComparedCheckpoint:
     loads: Mapping[VertexId, WindowLoad]
     previous_id: int | None = None
     next_id: int | None = None
+    freshness: FreshnessOut | None = None
 
     @property
     def side(self) -> ComparedJob:
@@ -197,6 +200,7 @@ class ComparisonService:
         at = next(i for i, r in enumerate(around) if r.place == record.place)
         since, until = _load_window(header, job.engine_now(self._clock.now()))
         offset = job.reading_offset
+        is_open = not header.status.is_terminal and not is_lost(record, run)
         return ComparedCheckpoint(
             job=job,
             run=run,
@@ -208,6 +212,7 @@ class ComparisonService:
             loads=await window_loads(connection, run.id, since - offset, until - offset, limit=LOAD_READINGS_MAX),
             previous_id=ids[at - 1] if at > 0 else None,
             next_id=ids[at + 1] if at + 1 < len(ids) else None,
+            freshness=await freshness_now(connection, job, self._clock.now()) if is_open else FINAL,
         )
 
 
@@ -415,6 +420,7 @@ def _compared_out(one: ComparedCheckpoint, only: Sequence[Vertex]) -> ComparedOu
         next_id=one.next_id,
         are_arrays_removed=one.record.has_maxima and not one.checkpoint.details,
         batch=None if batch is None else batch_out(one.record, batch),
+        freshness=one.freshness,
     )
 
 

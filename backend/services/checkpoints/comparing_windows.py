@@ -13,6 +13,7 @@ from typing import Final, Literal
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from backend.analysis.assembling import LOST_AFTER
 from backend.analysis.measures.matching import Matched, matched
 from backend.analysis.measures.windows import (
     MEDIAN_MIN_COUNT,
@@ -35,10 +36,12 @@ from backend.contracts.comparing_windows import (
     WindowOut,
     WindowsComparisonOut,
 )
+from backend.contracts.freshness import FreshnessOut
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
+from backend.domain.observation import JobState
 from backend.domain.rollup import Measure
 from backend.domain.topology import Topology, Vertex
 from backend.services.checkpoints.compared_jobs import (
@@ -49,8 +52,15 @@ from backend.services.checkpoints.compared_jobs import (
     names_of,
     settings_out,
 )
+from backend.services.jobs.freshness import FINAL, freshness_now
 from backend.store.advice.cards import list_cards
-from backend.store.checkpoints.windows import WindowCheckpoint, WindowCounts, window_checkpoints, window_counts
+from backend.store.checkpoints.windows import (
+    WindowCheckpoint,
+    WindowCounts,
+    has_open,
+    window_checkpoints,
+    window_counts,
+)
 from backend.store.jobs.annotations import list_annotations
 from backend.store.jobs.changes import reading_time
 from backend.store.jobs.pressure import WindowLoad, window_loads
@@ -102,6 +112,7 @@ class ReadWindow:
     loads: Mapping[VertexId, WindowLoad] = field(default_factory=dict)
     rolled_up: RolledUp | None = None
     is_stored: bool = True
+    freshness: FreshnessOut | None = None
 
     @property
     def side(self) -> ComparedJob:
@@ -160,10 +171,11 @@ class WindowComparisonService:
     async def _compared(
         self, connection: AsyncConnection, before: tuple[JobRecord, Window], after: tuple[JobRecord, Window]
     ) -> WindowsComparisonOut:
-        first, second = await _read(connection, *before), await _read(connection, *after)
+        now = self._clock.now()
+        first, second = await _read(connection, *before, now), await _read(connection, *after, now)
         is_one_job = first.job.id == second.job.id
         events = await _events(connection, first.job, first.window, second.window) if is_one_job else []
-        return await anyio.to_thread.run_sync(lambda: compared_windows(first, second, events, as_of=self._clock.now()))
+        return await anyio.to_thread.run_sync(lambda: compared_windows(first, second, events, as_of=now))
 
 
 def around(at: datetime, width: timedelta) -> tuple[Window, Window]:
@@ -190,7 +202,7 @@ def _check_order(before: Window, after: Window, names: tuple[str, str]) -> None:
         raise InvalidInputError([FieldProblem(names[0], what, f"an instant at or after `{names[1]}`")], what="query")
 
 
-async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> ReadWindow:
+async def _read(connection: AsyncConnection, job: JobRecord, window: Window, now: datetime) -> ReadWindow:
     counts = await window_counts(connection, job.id, window.since, window.until)
     found = await window_checkpoints(connection, job.id, window.since, window.until, limit=CONSIDERED_MAX)
     runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
@@ -220,7 +232,18 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> 
         loads,
         rollups,
         is_stored=bool(found) or rollups is not None or await _was_read(connection, job, window),
+        freshness=FINAL if await _is_final(connection, job, window) else await freshness_now(connection, job, now),
     )
+
+
+async def _is_final(connection: AsyncConnection, job: JobRecord, window: Window) -> bool:
+    """Return whether nothing about the checkpoints of a window will change any more."""
+    if window.until > job.read_at_engine:
+        return False
+    if job.run.state is JobState.ENDED:
+        return True
+    seen_since = job.run.observed_at - LOST_AFTER
+    return not await has_open(connection, job.run.id, window.since, window.until, seen_since=seen_since)
 
 
 async def _was_read(connection: AsyncConnection, job: JobRecord, window: Window) -> bool:
@@ -356,4 +379,5 @@ def _window_out(read: ReadWindow, name: str, only: Sequence[Vertex]) -> WindowOu
         is_capped=tally.ended_count > considered,
         is_stored=read.is_stored,
         source="checkpoints" if read.rolled_up is None else "rollups",
+        freshness=read.freshness,
     )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
+from backend.domain.ids import RunId
 from backend.domain.rollup import Measure
 from backend.store.schema import tables
 from backend.store.schema.partitions import day_of
@@ -41,16 +42,17 @@ class WindowCheckpoint:
     values: Mapping[Measure, int | None]
 
 
+_IN_SPAN = (
+    _C.kind == CheckpointKind.CHECKPOINT.value,
+    _C.triggered_at >= bindparam("since"),
+    _C.triggered_at < bindparam("until"),
+    # The days let PostgreSQL skip partitions.
+    _C.triggered_on.between(bindparam("first"), bindparam("last")),
+)
+
+
 def _in_window(query: Select[Any]) -> Select[Any]:
-    return query.where(
-        _C.job_id == bindparam("job"),
-        _C.kind == CheckpointKind.CHECKPOINT.value,
-        _C.status != CheckpointStatus.IN_PROGRESS.value,
-        _C.triggered_at >= bindparam("since"),
-        _C.triggered_at < bindparam("until"),
-        # The days let PostgreSQL skip partitions.
-        _C.triggered_on.between(bindparam("first"), bindparam("last")),
-    )
+    return query.where(_C.job_id == bindparam("job"), _C.status != CheckpointStatus.IN_PROGRESS.value, *_IN_SPAN)
 
 
 _COUNTS = _in_window(select(_C.status, _C.failure_reason, func.count())).group_by(_C.status, _C.failure_reason)
@@ -58,6 +60,15 @@ _NEWEST = (
     _in_window(select(_C.status, _C.failure_reason, *(_C[m.value] for m in Measure)))
     .order_by(_C.triggered_on.desc(), _C.triggered_at.desc())
     .limit(bindparam("limit"))
+)
+
+_HAS_OPEN = select(
+    exists().where(
+        _C.run_id == bindparam("run"),
+        _C.status == CheckpointStatus.IN_PROGRESS.value,
+        _C.observed_at >= bindparam("seen", type_=tables.Instant),
+        *_IN_SPAN,
+    )
 )
 
 
@@ -88,5 +99,17 @@ async def window_checkpoints(
     ]
 
 
+async def has_open(
+    connection: AsyncConnection, run_id: RunId, since: datetime, until: datetime, *, seen_since: datetime
+) -> bool:
+    """Return whether a checkpoint that a run triggered in a window is still open, and was read at ``seen_since``."""
+    values = {"run": run_id, "seen": seen_since, **_span(since, until)}
+    return bool((await connection.execute(_HAS_OPEN, values)).scalar_one())
+
+
 def _values(job_id: str, since: datetime, until: datetime) -> dict[str, object]:
-    return {"job": job_id, "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
+    return {"job": job_id, **_span(since, until)}
+
+
+def _span(since: datetime, until: datetime) -> dict[str, object]:
+    return {"since": since, "until": until, "first": day_of(since), "last": day_of(until)}

@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from backend.domain.backtest import Part
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, status
+from dashboard.components import cards, freshness, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import backtest as figures
 from dashboard.pages.backtest import following
@@ -32,6 +32,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="backtest-filled"),
             dcc.Interval(id="backtest-tick", interval=_POLL_MS, disabled=True),
             html.Div(id="backtest-head", className="page-head awaited"),
+            freshness.undated(),
             html.Div(id="backtest-message", **attrs({"aria-live": "polite"})),
             html.Section(_controls(), className="card backtest-controls", **attrs({"aria-label": "Request"})),
             # With a result to come, the page has its height from the beginning, so that its end does not move.

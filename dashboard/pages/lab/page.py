@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, legends, status, time_slider
+from dashboard.components import cards, freshness, legends, status, time_slider
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import timeline
@@ -42,6 +42,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Interval(id="lab-tick", interval=_POLL_MS, disabled=True),
             cards.retry(controls.FILL_RETRY),
             html.Div(id="lab-message"),
+            freshness.undated(),
             html.Div(
                 html.Div(
                     [

@@ -16,7 +16,7 @@ from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavaila
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, exports, status, whatif
+from dashboard.components import advice_cards, cards, exports, freshness, status, whatif
 from dashboard.components.attributes import attrs
 from dashboard.figures import whatif as figures
 from dashboard.live import digest, look_of
@@ -36,6 +36,7 @@ def register(app: Dash, client: ApiClient) -> None:
         output={
             "message": Output("whatif-message", "children"),
             "head": Output("whatif-head", "children"),
+            "stale": Output("whatif-job-stale", "children"),
             "said": Output("whatif-said", "children"),
             "table": Output("whatif-table", "children"),
             "durations": cards.chart_outputs("whatif-durations"),
@@ -180,12 +181,15 @@ async def answer(
     """
     view = look_of(look)
     found = await client.what_if(route["job"], WhatIfIn(settings=wanted["settings"]))
+    job = await client.graph(route["job"])
     before = Tier(answered["tier"]) if answered and settings_in(answered) == dict(found.asked.settings) else None
     changed = controls.changed_words(found, found.asked.settings)
     chart = figures.durations(found, theme=view.theme, is_narrow=view.is_narrow)
     return {
         "message": None,
         "head": _head(found),
+        # The prediction is of the time of this answer, so it is not live, even if the job is.
+        "stale": freshness.note(job.freshness, "This job") or freshness.undated(),
         "said": [
             html.P(whatif.headline(found, changed), className="verdict-sentence"),
             whatif.tier_note(found, before=before),

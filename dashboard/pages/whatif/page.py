@@ -7,7 +7,7 @@ from dash.development.base_component import Component
 
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, confirming, legends, status, time_slider, viewer_name
+from dashboard.components import cards, confirming, freshness, legends, status, time_slider, viewer_name
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import whatif as figures
@@ -42,6 +42,7 @@ def layout(route: routes.Route) -> Component:
             confirming.dialog("whatif-change", "Change the running job", "Apply now", icon="bolt", has_guard=True),
             html.Div(html.Div(html.H1("What if")), id="whatif-head", className="page-head"),
             html.Div(id="whatif-message", **attrs({"aria-live": "polite"})),
+            html.Div(freshness.undated(), id="whatif-job-stale"),
             html.Section(
                 [
                     html.Div(id="whatif-sliders", className="awaited"),

@@ -27,6 +27,18 @@ def test_only_a_document_that_cannot_change_is_marked_as_final():
     assert freshness.final(None) is None
 
 
+def test_two_documents_are_final_only_together_and_each_stale_subject_has_one_note():
+    final, gone = stale(Freshness.FINAL), stale(Freshness.NO_COLLECTOR)
+
+    def marks(*sides):
+        return [getattr(part, "data-stale") for part in freshness.of_sides(sides)]
+
+    assert marks(("This job", final), ("This job", final)) == ["final"]
+    assert marks(("This job", final), ("This job", _FRESH)) == marks(("a", final), ("b", None)) == []
+    assert marks(("This job", gone), ("This job", gone)) == ["page"]
+    assert marks(("a", gone), ("b", gone)) == ["page", "page"]
+
+
 @pytest.mark.parametrize("state", [s for s in Freshness if s.is_stale])
 def test_the_note_names_the_reason_of_each_stale_state(state):
     words = texts(freshness.note(stale(state), "This job"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from dash.exceptions import PreventUpdate
 
+from backend.domain.freshness import Freshness
 from dashboard.pages.comparison import choose
+from tests.support.api_examples import stale
 from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
@@ -48,8 +50,17 @@ async def test_a_comparison_is_called_final_once_both_checkpoints_have_ended(ui)
     ended = await ui.call(_MESSAGE, values(a="rruntime:23", b="rruntime:3"), by="look.data")
     half = await ui.call(_MESSAGE, values(a="rruntime:24", b="rruntime:3"), by="look.data")
 
-    assert "'data-stale': 'final'" in str(ended["comparison-final"])
-    assert half["comparison-final"]["children"] is None
+    assert "'data-stale': 'final'" in str(ended["comparison-stale"])
+    assert half["comparison-stale"]["children"] == []
+
+
+async def test_a_comparison_with_an_open_checkpoint_of_a_stale_job_says_so(ui):
+    job = ui.fake.jobs["jruntime"]
+    job.detail = job.detail.model_copy(update={"freshness": stale(Freshness.NO_COLLECTOR)})
+
+    answer = await ui.call(_MESSAGE, values(a="rruntime:24", b="rruntime:3"), by="look.data")
+
+    assert texts(answer["comparison-stale"]["children"]).startswith("Checkpoint #24 was last read")
 
 
 async def test_without_a_the_newest_ended_checkpoint_is_compared(ui):

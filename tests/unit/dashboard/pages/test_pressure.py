@@ -8,10 +8,12 @@ import pytest
 
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.engines import SPARK
+from backend.domain.freshness import Freshness
 from backend.domain.pressure import PressureMeasure
 from dashboard import routes
 from dashboard.span import epoch_ms
 from tests.support import fake_api
+from tests.support.api_examples import stale
 from tests.support.dash_calls import LOOK, texts
 from tests.support.made_up_pressure import pressure_history_of
 
@@ -35,6 +37,22 @@ async def test_the_page_shows_the_rows_the_suspects_and_links_to_their_subtasks(
     assert "its phases in checkpoint" in said
     assert len(answer["pressure-vertex"]["data"]) == 1 + len(job.pressure)
     assert "648 readings" in texts(answer["pressure-notes"]["children"])
+
+
+@pytest.mark.parametrize(
+    ("state", "note", "when"),
+    [(Freshness.FRESH, "", "now"), (Freshness.NO_COLLECTOR, "This job was last read", "then")],
+)
+async def test_the_page_of_a_stale_job_says_so_and_gives_its_verdict_as_one_of_then(ui, state, note, when):
+    job = ui.fake.jobs["jE"]
+    job.detail = job.detail.model_copy(update={"freshness": stale(state)})
+
+    shown = await ui.call(_MESSAGE, values(), by="look.data")
+
+    assert texts(shown["pressure-stale"]["children"]).startswith(note)
+    assert (shown["pressure-stale"]["children"] is None) == (not note)
+    assert f"Verdict on the job {when}: " in texts(shown["pressure-suspects"]["children"])
+    assert ("was " in texts(shown["pressure-head"]["children"])) == bool(note)
 
 
 @pytest.mark.parametrize(

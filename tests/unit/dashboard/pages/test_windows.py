@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from dash.exceptions import PreventUpdate
 
+from backend.domain.freshness import Freshness
 from dashboard.pages.windows import choose
 from dashboard.span import epoch_ms
+from tests.support.api_examples import stale
 from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +60,33 @@ async def test_without_windows_the_hours_around_the_newest_event_are_compared(ui
     assert "Failed: 8 of 8 before, 9 of 9 after" in texts(answer["windows-headline"]["children"])
     assert "configuration changed" in texts(answer["windows-changed"]["children"])
     assert answer["windows-before-to"]["value"] == answer["windows-after-from"]["value"]
+
+
+async def test_windows_that_have_passed_are_final_and_those_up_to_now_are_as_old_as_the_readings_of_the_job(ui):
+    job = ui.fake.jobs["jE"]
+    job.detail = job.detail.model_copy(update={"freshness": stale(Freshness.NO_COLLECTOR)})
+    (event,) = job.events
+    at = epoch_ms(event.at)
+
+    now = await ui.call("windows-headline.children", values(), by="look.data")
+    past = values([at - 2 * HOUR, at - HOUR], [at - HOUR, at - HOUR // 2])
+    passed = await ui.call("windows-headline.children", past, by="look.data")
+
+    assert texts(now["windows-stale"]["children"]).startswith("This job was last read")
+    assert "'data-stale': 'final'" in str(passed["windows-stale"])
+
+
+async def test_a_new_reading_alone_does_not_draw_the_comparison_again(ui):
+    job, fresh = ui.fake.jobs["jE"], stale(Freshness.FRESH)
+    job.detail = job.detail.model_copy(update={"freshness": fresh})
+    first = await ui.call("windows-headline.children", values(), by="look.data")
+    newer = fresh.model_copy(update={"read_at": fresh.read_at + timedelta(seconds=2)})
+    job.detail = job.detail.model_copy(update={"freshness": newer})
+
+    kept = {"windows-digest.data": first["windows-digest"]["data"]}
+    again = await ui.call("windows-headline.children", values() | kept, by="status-tick.n_intervals")
+
+    assert set(again) == {"windows-message"}
 
 
 async def test_windows_that_cannot_be_compared_keep_what_the_page_shows(ui):

@@ -21,6 +21,7 @@ from backend.backtest.parts import (
     scores_of,
     short,
 )
+from backend.domain.advice import AdviceState
 
 _PREDICTED, _HELD, _MISSED = "#8a93a3", "#0072b2", "#d55e00"
 _METRICS = {
@@ -71,7 +72,7 @@ def _inside(score: AdviceScore) -> str:
 def _end_of(card: ReplayedCard) -> str:
     many = "1 checkpoint" if card.given_count == 1 else f"{card.given_count} checkpoints"
     given = f"given at {many}, last {instant(card.last_given_at)}"
-    return f"{given}; {card.state} since {instant(card.state_at)}: {card.state_reason}"
+    return f"{given}; {AdviceState(card.state).word()} since {instant(card.state_at)}: {card.state_reason}"
 
 
 def _words(p: Prediction) -> str:

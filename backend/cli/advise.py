@@ -97,7 +97,7 @@ def _text(answer: JobAdviceOut) -> list[str]:
     lines += [] if answer.chosen_by is None else textwrap.wrap(answer.chosen_by.text, _WIDTH)
     lines.append("")
     for card in answer.cards:
-        lines.append(f"{card.id}  {card.state.value}: {card.state_reason}")
+        lines.append(f"{card.id}  {advice_text.state_words(card)}")
         if card.state.is_open:
             lines += advice_text.as_text([card.recommendation], [], width=_WIDTH)
         else:
@@ -114,7 +114,7 @@ def _markdown(answer: JobAdviceOut) -> list[str]:
     if (old := stale_line(answer.freshness, answer.as_of)) is not None:
         lines += [advice_text.escaped(old), ""]
     for card in answer.cards:
-        state = advice_text.escaped(f"{card.state.value}: {card.state_reason}")
+        state = advice_text.escaped(advice_text.state_words(card))
         if card.state.is_open:
             lines += [f"Card `{card.id}` is {state}", ""]
             lines += advice_text.as_markdown([card.recommendation], [])

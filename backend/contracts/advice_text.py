@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from backend.analysis.words import sentences as say
 from backend.contracts.advice import (
     AdviceEvidenceOut,
+    CardOut,
     ExpectedOut,
     IntervalOut,
     LintOut,
@@ -62,6 +63,11 @@ def expected_words(e: ExpectedOut) -> str:
         least = "at least " if e.is_before_at_least else ""
         before = f"{least}{say.quantity(e.before, e.unit, e.metric)} -> "
     return f"{before}{say.quantity(e.predicted.value, e.unit, e.metric)} ({span}), predicted"
+
+
+def state_words(card: CardOut) -> str:
+    """Format the state of a card and its reason, such as ``verified: 2 of 2 predictions held over 5 checkpoints``."""
+    return f"{card.state.word([m.is_inside for m in card.measured])}: {card.state_reason}"
 
 
 def measured_words(m: MeasuredOut) -> str:

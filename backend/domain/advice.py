@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -169,3 +169,12 @@ class AdviceState(StrEnum):
     def is_in_force(self) -> bool:
         """Whether the engine reports the proposed settings."""
         return self in (AdviceState.APPLIED, AdviceState.VERIFIED, AdviceState.REGRESSED)
+
+    def word(self, held: Sequence[bool] = ()) -> str:
+        """Return the state as people read it. ``held`` says of each prediction whether it was measured to hold.
+
+        A change is called verified only if all did. Without ``held``, the reason beside the word counts them.
+        """
+        if self is not AdviceState.VERIFIED:
+            return self.value
+        return "measured" if not held else "verified" if all(held) else "not as predicted"

@@ -60,7 +60,7 @@ _STATES = {
     AdviceState.ACCEPTED: ("accepted", "hourglass", Tone.INFO),
     AdviceState.DISMISSED: ("dismissed", "cross", Tone.QUIET),
     AdviceState.APPLIED: ("applied, being measured", "progress", Tone.INFO),
-    AdviceState.VERIFIED: ("verified", "check", Tone.GOOD),
+    AdviceState.VERIFIED: (AdviceState.VERIFIED.word(), "check", Tone.QUIET),
     AdviceState.REGRESSED: ("worse than before", "warning", Tone.BAD),
     AdviceState.ROLLED_BACK: ("rolled back", "sync", Tone.QUIET),
     AdviceState.EXPIRED: ("expired", "clock", Tone.QUIET),
@@ -306,10 +306,19 @@ def _span(interval: IntervalOut, unit: str, metric: Metric) -> str:
 
 def state_badge(card: CardOut) -> Component:
     """Build the badge of a card's state."""
-    word, icon, tone = _STATES[card.state]
+    word, icon, tone = _state_of(card)
     if card.is_rolling_back or card.is_applying:
         word, icon, tone = _ROLLING_BACK if card.is_rolling_back else _APPLYING
     return status.badge(word, icon, tone, hint=card.state_reason)
+
+
+def _state_of(card: CardOut) -> tuple[str, str, Tone]:
+    """Return word, icon and tone of a card's state. They agree with the table of what was measured."""
+    held = [m.is_inside for m in card.measured]
+    if card.state is not AdviceState.VERIFIED or not held:
+        return _STATES[card.state]
+    icon, tone = ("check", Tone.GOOD) if all(held) else ("warning", Tone.WARN)
+    return card.state.word(held), icon, tone
 
 
 def expected(card: CardOut) -> Component:
@@ -556,7 +565,7 @@ def history(past: Sequence[CardOut], where: tzinfo) -> Component | None:
             [
                 html.Td(text.instant(c.created_at, where), title=text.instant_utc(c.created_at), className="number"),
                 html.Td(c.recommendation.headline),
-                html.Td(status.badge(*_STATES[c.state])),
+                html.Td(status.badge(*_state_of(c))),
                 html.Td(c.state_reason),
             ]
         )

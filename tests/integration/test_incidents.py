@@ -269,7 +269,7 @@ async def test_a_roll_back_of_advice_is_listed_as_a_roll_back(client, engine, cl
     assert [c["text"] for c in changes if c["kind"] == "advice"] == [
         "mode: rolled back (noted by the service). other settings again",
         "mode: roll back (the service). sent to the target",
-        "mode: verified (noted by the service). 2 of 2 held",
+        "mode: measured (noted by the service). 2 of 2 held",
     ]
 
 
@@ -324,7 +324,7 @@ async def test_what_a_change_did_is_listed_even_if_it_ended_the_incident(client,
     changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
 
     assert [(c["text"], c["is_before"]) for c in changes if c["kind"] == "advice"] == [
-        ("mode: verified (noted by the service). because", False),
+        ("mode: measured (noted by the service). because", False),
         ("mode: applied (noted by the service). because", False),
         ("mode: change sent, with an automatic roll back (ann). because", False),
     ]

@@ -347,4 +347,4 @@ def _word_of(step: CardEvent) -> str | None:
         return "automatic roll back" if step.kind is AdviceStep.AUTO_ROLL_BACK else "roll back"
     if step.kind.is_apply:
         return "change sent, with an automatic roll back" if step.kind is AdviceStep.GUARDED_APPLY else "change sent"
-    return step.state.value.replace("-", " ") if step.state in _ADVICE_CHANGES else None
+    return step.state.word().replace("-", " ") if step.state in _ADVICE_CHANGES else None

@@ -93,3 +93,17 @@ def test_advice_for_a_stale_job_says_how_old_it_is_and_why():
     assert advise._text(found)[1] == old
     assert advise._markdown(found)[2] == old
     assert old not in advise._text(example("job_advice"))
+
+
+def test_a_change_that_missed_a_prediction_is_not_called_verified():
+    found, card = example("job_advice"), example("card_verified")
+    missed = (card.measured[0].model_copy(update={"is_inside": False}), *card.measured[1:])
+
+    held, not_held = (
+        found.model_copy(update={"cards": [card.model_copy(update={"measured": rows})]})
+        for rows in (tuple(m.model_copy(update={"is_inside": True}) for m in card.measured), missed)
+    )
+
+    for words in (advise._text, advise._markdown):
+        assert any(f"verified: {card.state_reason}" in line for line in words(held))
+        assert any(f"not as predicted: {card.state_reason}" in line for line in words(not_held))

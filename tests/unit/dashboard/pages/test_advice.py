@@ -16,7 +16,7 @@ from dashboard.client import ApiClient
 from dashboard.components import advice_cards
 from dashboard.pages import advice, fleet
 from tests.support.api_examples import example
-from tests.support.dash_calls import LOOK
+from tests.support.dash_calls import LOOK, texts
 from tests.support.made_up_alerts import ADVISED
 
 
@@ -161,6 +161,19 @@ def test_a_single_value_has_no_small_chart_and_zeros_have_one():
     assert advice_cards.thumbnail((), "ms") == text.MISSING
     assert advice_cards.thumbnail((0, 0), "bytes").title == "2 values, all 0 B"
     assert len(advice_cards.thumbnail(tuple(range(100)), "count").children) == 24
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_the_word_for_a_measured_change_agrees_with_its_table(is_inside):
+    card = example("card_verified")
+    rows = tuple(m.model_copy(update={"is_inside": is_inside}) for m in card.measured)
+    card = card.model_copy(update={"measured": rows})
+
+    words = {"verified": "inside the interval", "not as predicted": "outside the interval"}
+    expected = "verified" if is_inside else "not as predicted"
+    for part in (advice_cards.state_badge(card), advice_cards.history([card], UTC)):
+        assert [w for w in words if w in texts(part)] == [expected]
+    assert [w for w in words.values() if w in shown(card)] == [words[expected]]
 
 
 def test_a_change_in_force_shows_how_many_of_its_checkpoints_were_watched_and_who_did_what():

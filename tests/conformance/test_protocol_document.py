@@ -7,11 +7,14 @@ import re
 from functools import cache
 from pathlib import Path
 
+import backend.advisor.twin.fast
 import backend.runtime
 from backend.runtime.engine.jobfile import FIELDS
 from backend.runtime.job.config import KEYS
 
 _RUNTIME = Path(backend.runtime.__file__).parent
+# The fast tier of the twin follows the same rules.
+_FAST = Path(backend.advisor.twin.fast.__file__).parent
 _TESTS = Path(__file__).parents[1]
 _RULE = re.compile(r"\b[A-Z]{1,4}-\d+\b")
 _STATES = ("built", "part", "not built")
@@ -77,7 +80,7 @@ def test_every_built_rule_names_an_existing_module_and_test() -> None:
 def test_every_rule_named_in_the_code_is_listed_as_built() -> None:
     states = {rule: row[2] for row in _rows() for rule in _ids(row[0])}
     families = {rule.partition("-")[0] for rule in states}
-    for path in sorted(_RUNTIME.rglob("*.py")):
+    for path in [*sorted(_RUNTIME.rglob("*.py")), *sorted(_FAST.glob("*.py"))]:
         for rule in _RULE.findall(path.read_text(encoding="utf-8")):
             # Matches such as "M-1" and "UTF-8" are skipped, because no id of a rule begins with these letters.
             if rule.partition("-")[0] in families:

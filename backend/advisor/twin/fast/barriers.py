@@ -16,7 +16,7 @@ from backend.advisor.twin.fast.fields import Sim
 
 @compiled
 def input_done(n: Sim, s: int, k: int) -> None:
-    """End the checkpoint at the subtask's input: all barriers have arrived."""
+    """End the checkpoint at the subtask's input: all barriers have arrived (AL-4, UC-5)."""
     aligned_for = n.v[0, f.NOW] - n.v[s, f.FIRST_BARRIER]
     n.v[k, f.ALIGNMENT] = max(n.v[k, f.ALIGNMENT], aligned_for)
     n.i[s, f.INPUT_OPEN] = 0
@@ -35,7 +35,7 @@ def input_done(n: Sim, s: int, k: int) -> None:
 
 @compiled
 def overtake(n: Sim, c: int, k: int, before: int) -> None:
-    """Send a barrier past the data of the channel. The data is read after it, or it would be persisted twice.
+    """Send a barrier past the data of the channel (UC-4). The data is read after it, or it would be persisted twice.
 
     The subtask has sent its barrier to ``before`` other channels first.
     """
@@ -46,7 +46,10 @@ def overtake(n: Sim, c: int, k: int, before: int) -> None:
 
 @compiled
 def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
-    """Forward the barrier as ``kind``, and start the sync part."""
+    """Forward the barrier as ``kind`` (TE-3), and start the sync part (TE-6).
+
+    An edge that cannot be overtaken gets a barrier in the queue (OPT-5).
+    """
     now = n.v[0, f.NOW]
     n.i[s, f.STARTED] = k
     n.i[s, f.IS_SYNCED] = 0
@@ -83,7 +86,7 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
 
 @compiled
 def start_unaligned(n: Sim, s: int, k: int) -> None:
-    """Persist the queued input, let the barrier overtake the queued output, and start the sync part."""
+    """Persist the queued input, let the barrier overtake the queued output, and start the sync part (UC-2)."""
     n.v[s, f.PERSISTED] += received_bytes(n, s)
     n.i[s, f.PERSISTING] = k
     snapshot(n, s, k, f.OVERTAKING)
@@ -106,7 +109,7 @@ def received_bytes(n: Sim, s: int) -> float:
 
 @compiled
 def switch(n: Sim, s: int, k: int) -> None:
-    """Make the checkpoint unaligned at this subtask: announced barriers overtake."""
+    """Make the checkpoint unaligned at this subtask: announced barriers overtake (AT-2 to AT-4)."""
     n.i[s, f.SWITCHED] = k
     if n.i[s, f.CHECKPOINT] == k and n.i[s, f.ARRIVALS] > 0:
         start_unaligned(n, s, k)
@@ -128,7 +131,7 @@ def switch(n: Sim, s: int, k: int) -> None:
 
 @compiled
 def check_cap(n: Sim, s: int, k: int) -> None:
-    """Take the snapshot of a capped checkpoint once its in-flight data fits the cap or its input is processed."""
+    """Take the snapshot of a capped checkpoint if what it persists fits or its input is processed (CAP-1 to CAP-3)."""
     if n.i[s, f.ARRIVALS] < n.i[s, f.INPUT_END] - n.i[s, f.INPUT_FIRST] or n.i[s, f.STARTED] == k:
         return
     in_front = n.v[s, f.LEFT] if n.i[s, f.CURRENT] >= 0 else 0.0
@@ -158,7 +161,7 @@ def output_bytes(n: Sim, s: int) -> float:
 
 @compiled
 def begin(n: Sim, s: int, k: int) -> None:
-    """Note the first sign of a checkpoint at the subtask."""
+    """Note the first sign of a checkpoint at the subtask (AL-3, UC-1)."""
     now = n.v[0, f.NOW]
     n.i[s, f.CHECKPOINT] = k
     n.i[s, f.ARRIVALS] = 0
@@ -172,7 +175,10 @@ def begin(n: Sim, s: int, k: int) -> None:
 
 @compiled
 def on_barrier(n: Sim, s: int, c: int, k: int, kind: int) -> None:
-    """Handle a barrier that was read from a channel, or that overtook its data."""
+    """Handle a barrier that was read from a channel, or that overtook its data.
+
+    Rules: aligned AL-1 to AL-5, at least once ALO-1, unaligned UC-1 to UC-5, aligned timeout AT-5, capped CAP-2, CAP-3.
+    """
     if is_over(n, s, k):
         resume(n, c)
         return
@@ -210,7 +216,7 @@ def on_barrier(n: Sim, s: int, c: int, k: int, kind: int) -> None:
 
 @compiled
 def let_overtake(n: Sim, s: int, k: int) -> None:
-    """Let the barriers that wait in the subtask's output overtake the data in front of them."""
+    """Let the barriers that wait in the subtask's output overtake the data in front of them (AT-6, Q-5)."""
     room, sent = n.i[0, f.ROOM], 0
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         for c in range(n.i[p, f.FIRST], n.i[p, f.END]):
@@ -234,7 +240,7 @@ def let_overtake(n: Sim, s: int, k: int) -> None:
 
 @compiled
 def trigger(n: Sim, s: int, k: int) -> None:
-    """Start the checkpoint at a source."""
+    """Start the checkpoint at a source (UC-8, SRC-3)."""
     begin(n, s, k)
     n.i[s, f.INPUT_OPEN] = 0
     n.i[s, f.DONE] = k

@@ -32,13 +32,13 @@ def write(n: Sim, s: int, size: float) -> float:
 
 @compiled
 def is_over(n: Sim, s: int, k: int) -> bool:
-    """Return whether the subtask has no further use for barriers of the checkpoint."""
+    """Return whether the subtask has no further use for barriers of the checkpoint (AL-5, TE-1)."""
     return n.i[k, f.STATUS] == f.EXPIRED or k <= n.i[s, f.DONE]
 
 
 @compiled
 def switch_time(n: Sim, k: int) -> float:
-    """Return when a timer makes the checkpoint unaligned, or now if that is past.
+    """Return when a timer makes the checkpoint unaligned, or now if that is past (AT-1).
 
     Timers count whole milliseconds. Those that are due in the same one run in any order.
     """
@@ -47,7 +47,7 @@ def switch_time(n: Sim, k: int) -> float:
 
 @compiled
 def acknowledge(n: Sim, s: int, k: int) -> None:
-    """Write the in-flight data and acknowledge, if the sync part, the input and the output are done."""
+    """Write the in-flight data and acknowledge, if the sync part, the input and the output are done (TE-7)."""
     if n.i[s, f.STARTED] != k or n.i[s, f.IS_SYNCED] != 1:
         return
     if n.i[s, f.INPUT_OPEN] or n.i[s, f.OUTPUTS_WAIT] > 0:
@@ -63,7 +63,7 @@ def acknowledge(n: Sim, s: int, k: int) -> None:
 
 @compiled
 def copy(n: Sim, s: int, c: int, size: float) -> None:
-    """Add arriving data to the subtask's in-flight data while the channel's barrier is missing."""
+    """Add arriving data to the subtask's in-flight data while the channel's barrier is missing (UC-3, UC-10)."""
     k = n.i[s, f.PERSISTING]
     if k > 0 and n.i[c, f.ARRIVED] < k:
         n.v[s, f.PERSISTED] += size
@@ -71,7 +71,7 @@ def copy(n: Sim, s: int, c: int, size: float) -> None:
 
 @compiled
 def give_back(n: Sim, c: int) -> None:
-    """Return a segment of the channel to the sender's pool, and wake the sender if it waits for one."""
+    """Return a segment of the channel to the sender's pool (BUF-3), and wake the sender if it waits for one."""
     p = n.i[c, f.POOL]
     n.i[p, f.REQUESTED] -= 1
     n.i[c, f.IN_USE] -= 1
@@ -104,7 +104,7 @@ def enqueue(n: Sim, c: int, item: float) -> None:
 
 @compiled
 def finish(n: Sim, c: int) -> None:
-    """Move the sender's current buffer to the queue, or return it if all of it has been read."""
+    """Move the sender's current buffer to the queue (BUF-2), or return it if all of it has been read."""
     if n.i[c, f.HAS_BUILDER]:
         n.i[c, f.HAS_BUILDER] = 0
         n.i[c, f.FLUSHED] = 0
@@ -133,7 +133,7 @@ def on_ready(n: Sim, c: int) -> None:
 
 @compiled
 def put_last(n: Sim, c: int) -> None:
-    """Let the channel's receiver read the other channels of its gate first, if the channel has a turn.
+    """Let the channel's receiver read the other channels of its gate first, if the channel has a turn (Q-6).
 
     Flink reads a barrier that overtakes before all data, and then puts its channel behind the others. So each
     checkpoint begins the turn anew, in the order in which the barriers came.
@@ -173,7 +173,7 @@ def notify(n: Sim, c: int) -> None:
 
 @compiled
 def take_first(n: Sim, c: int) -> float:
-    """Remove the first buffer or barrier of the sender's queue, and return it.
+    """Remove the first buffer or barrier of the sender's queue, and return it. A barrier that blocks stops it (Q-3).
 
     If there is only a flushed buffer, what it contains is read, and the sender continues to fill the rest of it.
     """
@@ -209,7 +209,7 @@ def take_first(n: Sim, c: int) -> float:
 
 @compiled
 def send(n: Sim, c: int) -> None:
-    """Send buffers to a remote receiver, one for each of its free buffers."""
+    """Send buffers to a remote receiver, one for each of its free buffers (CR-1, CR-5). Barriers need none (CR-3)."""
     room = n.i[0, f.REMOTE_ROOM]
     while is_readable(n, c):
         is_event = n.i[c, f.LENGTH] > 0 and n.v[c, f.QUEUE + n.i[c, f.HEAD]] < 0
@@ -256,7 +256,7 @@ def send(n: Sim, c: int) -> None:
 
 @compiled
 def grow(n: Sim, c: int) -> None:
-    """Take floating buffers for the channel while it needs some and the gate has some."""
+    """Take floating buffers for the channel while it needs some and the gate has some (CR-2)."""
     g = n.i[c, f.GATE]
     while n.i[c, f.EXCLUSIVE_FREE] + n.i[c, f.FLOATING_HELD] < n.i[c, f.REQUIRED]:
         if n.i[g, f.FLOATING] == 0:
@@ -268,7 +268,7 @@ def grow(n: Sim, c: int) -> None:
 
 @compiled
 def recycle(n: Sim, c: int, slot: int) -> None:
-    """Free the buffer that the receiver has processed."""
+    """Free the buffer that the receiver has processed. A floating one goes to a channel that waits for one (CR-2)."""
     if not n.i[c, f.REMOTE]:
         if slot != f.PART:
             give_back(n, c)
@@ -298,7 +298,7 @@ def recycle(n: Sim, c: int, slot: int) -> None:
 
 @compiled
 def append(n: Sim, c: int, size: float) -> None:
-    """Write ``size`` bytes into the channel's buffers."""
+    """Write ``size`` bytes into the channel's buffers (BUF-1). A flush follows at the writer's own times (BUF-2)."""
     p = n.i[c, f.POOL]
     n.v[c, f.QUEUED] += size
     while size > 0:
@@ -326,7 +326,7 @@ def append(n: Sim, c: int, size: float) -> None:
 
 @compiled
 def emit(n: Sim, p: int, size: float) -> None:
-    """Write output of one pool: choose a channel for each of its parts."""
+    """Write output of one pool: choose a channel for each of its parts, by the partitioner (PT-1)."""
     step = n.v[p, f.STEP_OUT]
     left = n.v[p, f.LEFT_OVER] + size
     first, end = n.i[p, f.FIRST], n.i[p, f.END]

@@ -122,7 +122,7 @@ def schedule(n: Sim, s: int, at: float) -> None:
 
 @compiled
 def has_output(n: Sim, s: int) -> bool:
-    """Return whether every pool of the subtask has a free buffer and no full channel."""
+    """Return whether every pool of the subtask has a free buffer and no full channel (MB-3, BUF-4)."""
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         if n.i[p, f.REQUESTED] >= n.i[p, f.SIZE] or n.i[p, f.FULL] > 0:
             return False

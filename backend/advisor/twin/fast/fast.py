@@ -25,6 +25,7 @@ from backend.advisor.twin.model.rates import Throughput, channel_count, odd_mult
 from backend.domain.advice import Mode
 from backend.domain.errors import NotModelledError, TooLargeError
 from backend.domain.ids import VertexId
+from backend.runtime.job.config import RuntimeConfig
 
 STEPS_WANTED: Final = 100_000
 """The largest number of steps that a run may have before it is made coarser: some tens of milliseconds.
@@ -53,9 +54,8 @@ _GAP_MIN_MS: Final = 300.0
 _WARM_UP_MIN_MS: Final = 5_000.0
 _WARM_UP_MAX_MS: Final = 600_000.0
 _INTERVALS_OF_WARM_UP: Final = 200
-_OVERDRAFT: Final = 5
-_BARRIER_COST_MS: Final = 0.05
-_HOP_MS: Final = 0.2
+_RUNTIME: Final = RuntimeConfig()
+"""The reference runtime's settings: what the model does not know is as there, and nothing is written down twice."""
 _EVENTS: Final = 1 << 16
 _NEVER: Final = 1 << 62
 _NOISE_MAX: Final = 0.3
@@ -319,7 +319,7 @@ def build(model: JobModel, scale: FastScale, *, seed: int, checkpoints: int) -> 
     channels = sum(len(edge.pairs()) for edge in edges)
     apart_ms = max(1.0, min(settings.interval_ms, scale.gap_ms or math.inf))
     taken_max = 4 + checkpoints + settings.max_concurrent + int(scale.warm_up_ms / apart_ms)
-    room = network.max_buffers_per_channel + _OVERDRAFT + 16
+    room = network.max_buffers_per_channel + _RUNTIME.max_overdraft + 16
     remote_room = network.exclusive_buffers_per_channel + network.floating_buffers_per_gate + 8
     tasks = sum(vertex.parallelism for vertex in model.vertices)
     pools = sum(edge.source.parallelism for edge in edges)
@@ -364,7 +364,7 @@ def _begin(model: JobModel, state: Sim, rng: np.random.Generator) -> None:
                 push(state, begins, f.CALLBACK, s + i, 0)
         s += vertex.parallelism
     if state.v[0, f.DEBLOAT_TARGET] > 0:
-        push(state, 200.0, f.DEBLOAT, 0, 0)
+        push(state, float(state.v[0, f.DEBLOAT_PERIOD]), f.DEBLOAT, 0, 0)
     pause_ms, interval_ms = float(state.v[0, f.MIN_PAUSE]), float(state.v[0, f.INTERVAL])
     push(state, float(rng.uniform(pause_ms, max(interval_ms, pause_ms))), f.TICK, 0, 0)
 
@@ -480,7 +480,7 @@ def _pools(
         whole[[f.OWNER, f.FIRST, f.END, f.SIZE]] = s, begin, end, max(count + 1, buffers)
         whole[f.ROUTING] = _ROUTING[edge.edge.partitioning]
         whole[f.CAN_OVERTAKE] = edge.can_overtake
-        whole[f.IS_LARGE] = edge.buffers_per_record(model) > _OVERDRAFT
+        whole[f.IS_LARGE] = edge.buffers_per_record(model) > _RUNTIME.max_overdraft
         whole[f.NEXT] = int(rng.integers(count))
         record, step = max(1.0, edge.edge.record_bytes), edge.step_bytes(model, grain)
         row[f.OUTPUT] = edge.source.output_ratio * record
@@ -573,7 +573,7 @@ def _set_settings(model: JobModel, state: Sim, gap_ms: float | None) -> None:
     whole[f.CONCURRENT] = settings.max_concurrent if kind == f.ALIGNED else 1
     whole[f.EXCLUSIVE] = network.exclusive_buffers_per_channel
     whole[f.BUFFERS_MAX] = network.max_buffers_per_channel
-    whole[f.OVERDRAFT] = _OVERDRAFT
+    whole[f.OVERDRAFT] = _RUNTIME.max_overdraft
     row[f.ALIGNED_TIMEOUT_MS] = settings.aligned_timeout_ms or 0.0
     row[f.CAP] = math.inf if settings.inflight_cap_bytes is None else settings.inflight_cap_bytes
     row[f.INTERVAL] = settings.interval_ms if gap_ms is None else gap_ms
@@ -581,11 +581,15 @@ def _set_settings(model: JobModel, state: Sim, gap_ms: float | None) -> None:
     row[f.TIMEOUT] = settings.timeout_ms
     row[f.SEGMENT] = network.segment_bytes
     row[f.FLUSH_EVERY] = network.flush_ms
+    row[f.SEGMENT_MIN] = min(_RUNTIME.segment_bytes_min, network.segment_bytes)
     row[f.DEBLOAT_TARGET] = network.debloat_target_ms or 0.0
+    row[f.DEBLOAT_PERIOD] = _RUNTIME.debloat_period_us / 1000
+    row[f.DEBLOAT_SAMPLES] = _RUNTIME.debloat_samples
+    row[f.DEBLOAT_THRESHOLD] = _RUNTIME.debloat_threshold_percent / 100
     delay = model.trigger_delay_ms
     row[[f.TRIGGER_MID, f.TRIGGER_LOW, f.TRIGGER_HIGH]] = delay.value, delay.low, delay.high
-    row[f.HOP] = _HOP_MS
-    row[f.BARRIER_COST] = _BARRIER_COST_MS
+    row[f.HOP] = _RUNTIME.link_latency_us / 1000
+    row[f.BARRIER_COST] = _RUNTIME.barrier_cost_us / 1000
     whole[f.STORE_SHARED] = store.shared_bytes_per_ms is not None
     row[f.STORE_RATE] = store.shared_bytes_per_ms or store.bytes_per_ms
     row[f.STORE_LATENCY] = store.latency_ms

@@ -39,7 +39,7 @@ MAIL = 16
  END_GATE, STORE_SHARED) = range(23)  # fmt: skip
 (ALIGNED_TIMEOUT_MS, CAP, INTERVAL, MIN_PAUSE, TIMEOUT, SEGMENT, FLUSH_EVERY, DEBLOAT_TARGET, TRIGGER_MID, TRIGGER_LOW,
  TRIGGER_HIGH, HOP, BARRIER_COST, STORE_RATE, STORE_LATENCY, STORE_NOISE, NOW, STORE_FREE,
- LAST_COMPLETION) = range(19)  # fmt: skip
+ LAST_COMPLETION, SEGMENT_MIN, DEBLOAT_PERIOD, DEBLOAT_SAMPLES, DEBLOAT_THRESHOLD) = range(23)  # fmt: skip
 
 # Channels. INPUT and READY_AT are tables of all channels, which have the channels' rows but another order: INPUT lists
 # the channels of each receiver, gate by gate, and READY_AT has at the same rows a ring of those that can be read.

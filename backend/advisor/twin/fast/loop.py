@@ -36,7 +36,7 @@ from backend.advisor.twin.fast.fields import NoPlaceError, Sim
 
 @compiled
 def start_checkpoints(n: Sim) -> None:
-    """Trigger waiting checkpoints as far as slots and the minimum pause allow."""
+    """Trigger waiting checkpoints as far as slots (CO-3) and the minimum pause (CO-4) allow."""
     now = n.v[0, f.NOW]
     while n.i[0, f.TICKS] > 0 and n.i[0, f.ACTIVE] < n.i[0, f.CONCURRENT]:
         pause_ends = n.v[0, f.LAST_COMPLETION] + n.v[0, f.MIN_PAUSE]
@@ -76,7 +76,7 @@ def end_checkpoint(n: Sim, k: int, status: int) -> None:
 
 @compiled
 def expire(n: Sim, k: int) -> None:
-    """Abort a checkpoint at its timeout: every channel that it blocks is read again."""
+    """Abort a checkpoint at its timeout (CO-9): every channel that it blocks is read again (CC-5)."""
     n.i[k, f.STATUS] = f.EXPIRED
     if n.i[0, f.ACTIVE] == 1:
         n.v[0, f.STORE_FREE] = n.v[0, f.NOW]
@@ -99,7 +99,7 @@ def expire(n: Sim, k: int) -> None:
 
 @compiled
 def due(n: Sim, s: int, records: float) -> float:
-    """Return when this many records of a source are due."""
+    """Return when this many records of a source are due (SRC-4)."""
     at = records / n.v[s, f.SOURCE_RATE]
     period = n.v[s, f.BURST_PERIOD]
     if period <= 0:
@@ -118,7 +118,7 @@ def due(n: Sim, s: int, records: float) -> float:
 
 @compiled
 def work(n: Sim, s: int, records: float) -> None:
-    """Emit the output of a step at its start, and let its cost pass."""
+    """Emit the output of a step at its start, and let its cost pass (DET-6)."""
     service = n.v[s, f.SERVICE]
     n.v[s, f.RECORD_TIME] = service
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
@@ -132,7 +132,7 @@ def work(n: Sim, s: int, records: float) -> None:
 
 @compiled
 def step(n: Sim, s: int) -> None:
-    """Process a few records, or one barrier."""
+    """Process a few records, or one barrier (MB-1): output first, then input (MB-2)."""
     now = n.v[0, f.NOW]
     n.i[0, f.STEPS] += 1
     if n.i[s, f.CURRENT] >= 0 and n.v[s, f.LEFT] <= 1e-6:
@@ -187,7 +187,10 @@ def step(n: Sim, s: int) -> None:
 
 @compiled
 def handled_at(n: Sim, s: int) -> float:
-    """Return when the subtask can handle a message: between two records, and after a sync part or a callback."""
+    """Return when the subtask can handle a message: between two records, and after a sync part or a callback (MB-1).
+
+    A subtask that waits for output handles messages (MB-4), unless it waits in the middle of a record (BP-4).
+    """
     now = n.v[0, f.NOW]
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         # Only one record's output can end in the middle of a record. A step has many, which a subtask emits one by one.
@@ -229,8 +232,12 @@ def message(n: Sim, kind: int, a: int, k: int) -> None:
 
 @compiled
 def debloat(n: Sim) -> None:
-    """Set the size of new buffers at each gate from its throughput (DB-1 to DB-6, with Flink's default smoothing)."""
-    target, segment = n.v[0, f.DEBLOAT_TARGET], n.v[0, f.SEGMENT]
+    """Set the size of new buffers at each gate from its throughput (DB-1 to DB-4, DB-6, DB-9).
+
+    Sizes are not truncated to whole bytes.
+    """
+    target, segment, least = n.v[0, f.DEBLOAT_TARGET], n.v[0, f.SEGMENT], n.v[0, f.SEGMENT_MIN]
+    period, weight, threshold = n.v[0, f.DEBLOAT_PERIOD], n.v[0, f.DEBLOAT_SAMPLES] + 1.0, n.v[0, f.DEBLOAT_THRESHOLD]
     for g in range(n.i[0, f.FIRST_GATE], n.i[0, f.END_GATE]):
         s = n.i[g, f.OWNER]
         settle_idle(n, s)
@@ -239,17 +246,17 @@ def debloat(n: Sim) -> None:
             c = n.i[i, f.INPUT]
             received += n.v[c, f.RECEIVED]
             in_use += n.i[c, f.LENGTH] + n.i[c, f.HAS_BUILDER] + n.i[c, f.REMOTE_LENGTH]
-        active = 200.0 - (n.v[s, f.IDLE_TIME] - n.v[g, f.IDLE_BEFORE])
+        active = period - (n.v[s, f.IDLE_TIME] - n.v[g, f.IDLE_BEFORE])
         if active > 1e-3:
             n.v[g, f.RATE] = (received - n.v[g, f.RECEIVED_BEFORE]) / active
         n.v[g, f.RECEIVED_BEFORE] = received
         n.v[g, f.IDLE_BEFORE] = n.v[s, f.IDLE_TIME]
         last = n.v[g, f.BUFFER_SIZE]
         wanted = min(n.v[g, f.RATE] * target / max(1, in_use), 2 * last)
-        size = max(min(256.0, segment), min(last + 2.0 * (wanted - last) / 21.0, segment))
+        size = max(least, min(last + 2.0 * (wanted - last) / weight, segment))
         n.v[g, f.BUFFER_SIZE] = size
         announced = n.v[g, f.ANNOUNCED]
-        if size == announced or (256.0 < size < segment and abs(size - announced) < 0.25 * announced):
+        if size == announced or (least < size < segment and abs(size - announced) < threshold * announced):
             continue
         n.v[g, f.ANNOUNCED] = size
         for i in range(n.i[g, f.FIRST], n.i[g, f.END]):
@@ -291,7 +298,7 @@ def handle(n: Sim, kind: int, a: int, b: int) -> None:
         push(n, max(now + n.v[a, f.CALLBACK_PERIOD], busy_until), f.CALLBACK, a, 0)
     elif kind == f.DEBLOAT:
         debloat(n)
-        push(n, now + 200.0, f.DEBLOAT, 0, 0)
+        push(n, now + n.v[0, f.DEBLOAT_PERIOD], f.DEBLOAT, 0, 0)
 
 
 @compiled

@@ -13,10 +13,10 @@ from backend.analysis.measures.pressure import Suspect, VertexLoad, suspect_of
 from backend.analysis.measures.travel import Hop, LateSource
 from backend.analysis.numbers.arrays import highest_of, indices_of, mean_of
 from backend.analysis.numbers.statistics import median
-from backend.analysis.verdict import rows
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
-from backend.analysis.verdict.lasts import last_of
+from backend.analysis.verdict.last_subtask import last_of
 from backend.analysis.verdict.rule import FULL, NOT_FULL, READ, STRUCK, SUFFERING, UNREAD, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from backend.analysis.verdict import rows
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.words import sentences as say
 from backend.domain import known_messages
@@ -82,7 +82,7 @@ def open_ms(case: Case) -> float | None:
 
 
 def explaining(case: Case, found: Told | None) -> list[Evidence]:
-    """Return rows on what the exceptions tell, besides those of ``rows.restarts`` on the newest one."""
+    """Return rows on what the exceptions tell, besides those of ``evidence_rows.restarts`` on the newest one."""
     if found is None:
         return []
     newest = known_messages.explained(max(case.evidence.exceptions)[1])

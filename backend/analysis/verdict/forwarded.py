@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from backend.analysis.measures import pressure, snapshots
 from backend.analysis.measures.snapshots import Unanswered
 from backend.analysis.numbers.arrays import mean_of
-from backend.analysis.verdict import rows, stalls
+from backend.analysis.verdict import barrier_waits
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft, weaker
 from backend.analysis.verdict.rule import FULL, WAITING, Explains, Rule
@@ -50,7 +51,9 @@ def _find_forwarded(case: Case) -> _Forwarded | None:
 
 
 def _phase_of(case: Case, found: Unanswered) -> Phase | None:
-    reads = stalls.reads_in(case, found.vertex_id, found.subtasks, _spans(case, found), overlap_min=_INSIDE_RATIO)
+    reads = barrier_waits.reads_in(
+        case, found.vertex_id, found.subtasks, _spans(case, found), overlap_min=_INSIDE_RATIO
+    )
     if reads is None:
         return None
     if not reads.are_few:

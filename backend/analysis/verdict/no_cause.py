@@ -8,7 +8,7 @@ from backend.analysis.measures import snapshots
 from backend.analysis.measures.pressure import backpressured_max
 from backend.analysis.numbers.arrays import mean_of
 from backend.analysis.numbers.statistics import median, ratio
-from backend.analysis.verdict import rows
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
 from backend.analysis.verdict.rule import UNREAD, WELL, Explains, Rule

@@ -12,7 +12,8 @@ import numpy as np
 from backend.analysis.measures.acknowledgements import wait_of_all_ms
 from backend.analysis.numbers.arrays import highest_of, median_of
 from backend.analysis.numbers.statistics import median
-from backend.analysis.verdict import exceptions, rows, stalls
+from backend.analysis.verdict import barrier_waits, exceptions
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.verdict.draft import by_count, draft, weaker
 from backend.analysis.verdict.rule import FAILED, JOB, NONE_BEGINS, SUFFERING, WELL, Explains, Rule
@@ -328,7 +329,7 @@ def _flow_on(case: Case, sources: Sequence[VertexId], triggers: Sequence[tuple[W
     spans = [(at := w.checkpoint.header.triggered_at, at + timedelta(milliseconds=ms)) for w, ms in triggers]
     for vertex_id in dict.fromkeys(v for s in sources for v in case.evidence.topology.downstream(s)):
         subtasks = range(case.subtask_count(vertex_id))
-        reads = stalls.reads_in(case, vertex_id, subtasks, spans, overlap_min=_INSIDE_RATIO)
+        reads = barrier_waits.reads_in(case, vertex_id, subtasks, spans, overlap_min=_INSIDE_RATIO)
         if reads is not None and reads.are_few:
             return False
     return True

@@ -14,7 +14,7 @@ from backend.analysis.health import refusals
 from backend.analysis.health.refusals import ENDED, STARTING, Refusal, tasks_in
 from backend.analysis.measures import samples
 from backend.analysis.measures.evidence import JobEvidence
-from backend.analysis.verdict import rows
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft
 from backend.analysis.verdict.rule import JOB, NONE_BEGINS, Explains, Rule

@@ -8,7 +8,7 @@ from backend.analysis.measures import snapshots
 from backend.analysis.measures.pressure import backpressured_max
 from backend.analysis.measures.snapshots import LongPart, Unanswered
 from backend.analysis.numbers.arrays import highest_of
-from backend.analysis.verdict import rows
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.verdict.draft import by_count, draft
 from backend.analysis.verdict.rule import FAILED, Explains, Rule

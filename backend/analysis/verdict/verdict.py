@@ -24,7 +24,8 @@ from backend.analysis.numbers.arrays import highest_of
 from backend.analysis.numbers.statistics import median
 from backend.analysis.queries import verdict_micro_batch
 from backend.analysis.verdict import case as cases
-from backend.analysis.verdict import relief, rows
+from backend.analysis.verdict import evidence_rows as rows
+from backend.analysis.verdict import loads_without_sync
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import with_second
 from backend.analysis.verdict.rule import PARTS, Explains, Rule
@@ -157,9 +158,9 @@ def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
         return None
     if any(v.kind in _WAYS and v.vertex_id != sync.vertex_id for v in found):
         return None
-    if relief.is_endless(case, sync.vertex_id, sync.subtasks):
+    if loads_without_sync.is_endless(case, sync.vertex_id, sync.subtasks):
         return None
-    relieved = relief.without_sync(case, sync.vertex_id)
+    relieved = loads_without_sync.without_sync(case, sync.vertex_id)
     verdict = None if relieved is None else _first_of(relieved, FULL_RULES)
     return verdict if verdict is not None and (_takes_long(case, verdict) or _keeps_queue(case, verdict)) else None
 

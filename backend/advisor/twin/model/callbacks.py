@@ -19,7 +19,7 @@ from backend.analysis.measures.critical_path import sent_ms
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.numbers.arrays import Floats, highest_of
 from backend.analysis.verdict import case as cases
-from backend.analysis.verdict.stall import stall_of
+from backend.analysis.verdict.standing_still import stall_of
 from backend.analysis.words.thresholds import HOP_MIN_MS
 from backend.domain.ids import VertexId
 from backend.domain.verdict import VerdictKind

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from backend.analysis.verdict import case as cases
-from backend.analysis.verdict import stuck
+from backend.analysis.verdict import stuck_sync
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, VerdictKind
@@ -153,7 +153,7 @@ def test_readings_are_searched_as_often_for_many_idle_subtasks_as_for_few():
         ]
         case = cases.of_job(job(run, readings, topology=chain(parallelism=size)))
         Counted.searches.clear()
-        assert stuck.still_at_work(replace(case, readings=Counted(case.readings)), MIDDLE, range(size)) == ()
+        assert stuck_sync.still_at_work(replace(case, readings=Counted(case.readings)), MIDDLE, range(size)) == ()
         found.append(len(Counted.searches))
 
     assert found[0] == found[1] > 0

@@ -12,11 +12,12 @@ from backend.analysis.measures.pressure import Suspect
 from backend.analysis.numbers.arrays import array_of, highest_of
 from backend.analysis.numbers.statistics import highest, known, median, quantile
 from backend.analysis.verdict import barrier as verdict_barrier
-from backend.analysis.verdict import rows, stalls
+from backend.analysis.verdict import barrier_waits
+from backend.analysis.verdict import evidence_rows as rows
+from backend.analysis.verdict.barrier_waits import Wait
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
 from backend.analysis.verdict.rule import FULL, SUFFERING, Explains, Rule
-from backend.analysis.verdict.stalls import Wait
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO, HOP_MIN_MS
 from backend.domain.checkpoint import CheckpointStatus
@@ -61,7 +62,7 @@ class Stall:
 
 def stall_of(case: Case) -> Stall | None:
     """Return the wait of barriers for subtasks that stand still; None if there is none. It may be harmless."""
-    lowest = stalls.lowest_wait(case)
+    lowest = barrier_waits.lowest_wait(case)
     if lowest is not None and lowest.stands_still:
         found = Stall(VerdictKind.CALLBACK, lowest, lowest.vertex_id, lowest.vertex_id, is_to_last=False)
     elif (unexplained := _unexplained(case)) is not None:
@@ -129,7 +130,7 @@ def _find_commit(case: Case) -> _Commit | None:
         spans.extend(_from_completion_to_barrier(case, suspect))
         return [at for _, at in spans] if len(spans) >= _COMMITS_MIN else []
 
-    if not stalls.come_with_barriers(case, suspect.vertex_id, suspect.full, arrivals):
+    if not barrier_waits.come_with_barriers(case, suspect.vertex_id, suspect.full, arrivals):
         return None
     usual = median((b - a) / timedelta(milliseconds=1) for a, b in spans) or 0.0
     return None if usual < HOP_MIN_MS else _Commit(suspect, usual)
@@ -199,7 +200,7 @@ def _unexplained(case: Case) -> Stall | None:
     # If the vertex stands still now and then, the barriers of the struck checkpoints wait from the first one on. If it
     # does so always, it may be at the same time as the trigger, and the first barrier gets through.
     is_mixed = case.report.is_mixed
-    wait = stalls.lowest_wait(case, to_last=not is_mixed)
+    wait = barrier_waits.lowest_wait(case, to_last=not is_mixed)
     if wait is None:
         return None
     if wait.reads is not None and (is_mixed or not wait.reads.are_few) and not _caught_up(case, wait):
@@ -316,7 +317,7 @@ def _wait_above(case: Case, vertex_id: VertexId) -> tuple[float, VertexId]:
         for v in case.evidence.topology.upstream(vertex_id)
         if (load := case.loads.get(v)) is not None
         and (highest_of(load.backpressured) or 0.0) > BACKPRESSURED_OK_RATIO
-        and (wait := stalls.wait_before(case, v)) is not None
+        and (wait := barrier_waits.wait_before(case, v)) is not None
     ]
     return max(waits, key=lambda one: one[0], default=(0.0, vertex_id))
 
@@ -360,5 +361,5 @@ def _follows_completion(case: Case, wait: Wait) -> bool:
         arrived = highest(phases.first_barrier_of(i) for i in wait.subtasks if i < len(phases))
         if arrived is not None and arrived >= HOP_MIN_MS:
             spans.append((before, header.triggered_at + timedelta(milliseconds=arrived)))
-    reads = stalls.reads_in(case, wait.vertex_id, wait.subtasks, spans, overlap_min=_INSIDE)
+    reads = barrier_waits.reads_in(case, wait.vertex_id, wait.subtasks, spans, overlap_min=_INSIDE)
     return reads is not None and reads.rate_ratio <= _STILL_RATIO

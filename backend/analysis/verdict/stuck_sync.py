@@ -10,7 +10,8 @@ from backend.analysis.measures import pressure, snapshots
 from backend.analysis.measures.snapshots import Unanswered
 from backend.analysis.numbers.arrays import highest_of
 from backend.analysis.numbers.statistics import highest, known, median
-from backend.analysis.verdict import pieces, rows, stalls
+from backend.analysis.verdict import barrier_waits, piece_of_work
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict import snapshot as verdict_snapshot
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft
@@ -82,7 +83,9 @@ def _tell_stuck(case: Case, found: _Stuck) -> Verdict:
             *rows.settings(case),
         ],
         confidence=Confidence.MEDIUM if is_met else Confidence.LOW,
-        would_decide=() if is_met else (f"{pieces.DUMP}: is it in a record, or in the sync part of its snapshot?",),
+        would_decide=()
+        if is_met
+        else (f"{piece_of_work.DUMP}: is it in a record, or in the sync part of its snapshot?",),
     )
 
 
@@ -147,11 +150,11 @@ def _find_unanswered(case: Case) -> Unanswered | None:
     found = verdict_snapshot.unanswered(case)
     if found is None:
         return None
-    load = pieces.load_of(case, found.vertex_id)
+    load = piece_of_work.load_of(case, found.vertex_id)
     is_full = load is not None and set(found.subtasks) <= set(load.full_subtasks)
     # A source reads no records from another task, so its count says nothing.
     is_fed = bool(case.evidence.topology.upstream(found.vertex_id))
-    if is_fed and is_full and pieces.has_hardly_read(case, found.vertex_id, found.subtasks, PIECE_MIN_MS):
+    if is_fed and is_full and piece_of_work.has_hardly_read(case, found.vertex_id, found.subtasks, PIECE_MIN_MS):
         return None
     standing = still_at_work(case, found.vertex_id, found.subtasks)
     return None if len(standing) == len(found.subtasks) or _is_held_above(case, found.vertex_id) else found
@@ -184,7 +187,7 @@ def still_at_work(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> t
     topology = case.evidence.topology
     if not topology.upstream(vertex_id) and not topology.downstream(vertex_id):
         return ()
-    still = set(stalls.still_subtasks(case, vertex_id))
+    still = set(barrier_waits.still_subtasks(case, vertex_id))
     is_fed = bool(topology.upstream(vertex_id))
     readings = [r for r in case.readings if r.vertex_id == vertex_id] if still else []
     return tuple(i for i in subtasks if i in still and _is_at_work(readings, i, is_fed=is_fed))

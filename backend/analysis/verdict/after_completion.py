@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from backend.analysis.measures import freshness
 from backend.analysis.numbers.statistics import known, median
-from backend.analysis.verdict import pieces, rows, stalls
+from backend.analysis.verdict import barrier_waits, piece_of_work
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft, weaker
 from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
@@ -37,7 +38,7 @@ def _find_work(case: Case) -> _Work | None:
     if not known_ids.issuperset(w.checkpoint.header.checkpoint_id for w in case.walked):
         return None
     for vertex in reversed(case.evidence.topology.vertices):
-        load = pieces.load_of(case, vertex.id)
+        load = piece_of_work.load_of(case, vertex.id)
         if load is None or not load.full_subtasks or not case.evidence.topology.upstream(vertex.id):
             continue
         spans = _spans(case, vertex.id)
@@ -132,7 +133,7 @@ def _reads_on(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], spans:
     # The value of a reading may be from before the completion.
     old = timedelta(seconds=freshness.doubt_s(case.evidence))
     halves = [(at + old, at + timedelta(milliseconds=took_ms / 2)) for at, took_ms in begins]
-    reads = stalls.reads_in(case, vertex_id, subtasks, halves, overlap_min=1.0)
+    reads = barrier_waits.reads_in(case, vertex_id, subtasks, halves, overlap_min=1.0)
     return reads is not None and not reads.are_few
 
 

@@ -19,7 +19,8 @@ from backend.analysis.measures.pressure import VertexLoad
 from backend.analysis.numbers.arrays import Floats, array_of, highest_of, indices_of, mean_of
 from backend.analysis.numbers.statistics import known
 from backend.analysis.verdict import barrier as verdict_barrier
-from backend.analysis.verdict import rows, stalls
+from backend.analysis.verdict import barrier_waits
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
 from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
@@ -154,7 +155,7 @@ def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy:
     The engine's own rate is a mean over a minute, so it is more exact than two counts that lie seconds apart.
     """
     readings = newest(case, vertex_id)
-    pairs = list(stalls.records_between(readings, subtasks))
+    pairs = list(barrier_waits.records_between(readings, subtasks))
     seconds = sum((after - before).total_seconds() for before, after, _ in pairs)
     count = sum(records for *_, records in pairs)
     certain_s = seconds - freshness.doubt_s(case.evidence)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from backend.analysis.measures import freshness, pressure, samples
 from backend.analysis.numbers.arrays import array_of
-from backend.analysis.verdict import pieces, rows, stalls
+from backend.analysis.verdict import barrier_waits, piece_of_work
+from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft
 from backend.analysis.verdict.rule import WAITING, Explains, Rule
@@ -58,19 +59,19 @@ def _is_gauge_new(case: Case) -> bool:
 
 def _met_early(case: Case, vertex_id: VertexId) -> _Held | None:
     upstream = case.evidence.topology.upstream(vertex_id)
-    load = pieces.load_of(case, vertex_id)
+    load = piece_of_work.load_of(case, vertex_id)
     # A job may have thousands of vertices, and most are ruled out by what costs least to know.
     if load is None or not load.full_subtasks:
         return None
     if any(phases[u].pending for phases, _ in case.waiting for u in upstream if u in phases):
         return None
-    readings = pieces.newest(case, vertex_id)
+    readings = piece_of_work.newest(case, vertex_id)
     gauges = array_of(readings[-1].start_delay_gauge_ms) if readings else array_of(())
     soon_ms = PHASE_MIN_RATIO * (case.typical_ms or 0.0)
     early = [i for i in load.full_subtasks if i < gauges.size and 0 < gauges[i] <= soon_ms]
     details = [d for c in case.evidence.checkpoints if (d := c.detail(vertex_id)) is not None] if early else []
     never = [i for i in early if not any(d.ack_delay_ms[i : i + 1] != (None,) for d in details)]
-    still = set(stalls.still_subtasks(case, vertex_id)) if details and never else set()
+    still = set(barrier_waits.still_subtasks(case, vertex_id)) if details and never else set()
     held = tuple(i for i in never if i in still)
     return _Held(vertex_id, held, float(max(gauges[list(held)]))) if held else None
 
@@ -144,8 +145,8 @@ def _tell_silent_source(case: Case, source: VertexId) -> Verdict:
         ],
         confidence=Confidence.LOW,
         would_decide=(
-            f"{pieces.DUMP}: what does the source do, and which thread holds its lock? If it only waits for input, its"
-            " snapshot may hang instead",
+            f"{piece_of_work.DUMP}: what does the source do, and which thread holds its lock? If it only waits for"
+            " input, its snapshot may hang instead",
         ),
     )
 
@@ -169,7 +170,7 @@ def _is_silent(case: Case, vertex_id: VertexId) -> bool:
     if not below:
         return False
     acks = [phases[v].is_acknowledged.any() for phases, _ in case.waiting for v in below if v in phases]
-    readings = [r for r in pieces.newest(case, vertex_id) if all(_sent(r, i) is not None for i in subtasks)]
+    readings = [r for r in piece_of_work.newest(case, vertex_id) if all(_sent(r, i) is not None for i in subtasks)]
     if not subtasks or any(acks) or len(readings) < 2:
         return False
     seconds = (readings[-1].observed_at - readings[0].observed_at).total_seconds()

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from backend.analysis.verdict import case as cases
-from backend.analysis.verdict import pieces, unsent
+from backend.analysis.verdict import piece_of_work, unsent_barrier
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.ids import VertexId
@@ -183,11 +183,11 @@ def test_a_sync_part_that_never_ends_has_no_second_cause_of_the_same_readings():
 def test_the_readings_of_a_vertex_that_is_not_busy_are_not_searched(monkeypatch):
     """Goal: a job of a thousand vertices, of which few are busy, is judged quickly."""
     searched = []
-    newest = pieces.newest
-    monkeypatch.setattr(pieces, "newest", lambda case, vertex: searched.append(vertex) or newest(case, vertex))
+    newest = piece_of_work.newest
+    monkeypatch.setattr(piece_of_work, "newest", lambda case, vertex: searched.append(vertex) or newest(case, vertex))
     run = [expired(n, (SOURCE, MIDDLE)) for n in range(1, 6)]
     evidence = job(run, [*steady(SOURCE), *steady(MIDDLE), *full(LAST, 800)], topology=TWO_EACH)
     case = cases.of_job(replace(evidence, started_at=START - timedelta(hours=1)))
 
-    assert unsent.BEFORE_FORWARDING.verdict_of(case) is not None
+    assert unsent_barrier.BEFORE_FORWARDING.verdict_of(case) is not None
     assert set(searched) == {LAST}

@@ -7,7 +7,8 @@
 * ``draft``               builds a verdict from a case; all rules share it
 * ``evidence_rows``       rows of evidence
 * ``refused``             rules: checkpointing is off, or every checkpoint is refused
-* ``outside``             rules: the coordinator, restarts, the replay after a restart
+* ``restarts``            rules: restarts again and again, the replay after a restart
+* ``coordinator``         rules: a coordinator that cannot do its own part, or is late
 * ``snapshot``            rules: a snapshot that fails, a long sync or async part
 * ``stuck_sync``          rules: a sync part that does not end, a snapshot that does not reach the store
 * ``forwarded``           rule: a full subtask that forwarded the barrier and does not acknowledge
@@ -15,7 +16,8 @@
 * ``standing_still``      rules: a long callback, a wait for a commit
 * ``after_completion``    rule: work after each completed checkpoint
 * ``piece_of_work``       rule: one piece of work that holds the thread of a task
-* ``barrier``             rules: a late source, a full vertex or subtask, long queues
+* ``barrier``             rules: a late source, a full vertex or subtask, a slow host
+* ``burst_queue``         rule: a queue before a vertex that is full only while much input comes
 * ``no_cause``            rules: nothing holds the barrier, or the cause is not decided
 * ``barrier_waits``       where barriers wait, and what the subtasks read meanwhile
 * ``last_subtask``        the subtask of a vertex that the barrier reaches last in nearly every checkpoint

@@ -21,7 +21,7 @@ from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.measures.phases import VertexPhases, checkpoint_phases
 from backend.analysis.measures.pressure import backpressured_max
 from backend.analysis.numbers.arrays import Floats, array_of, column_medians, highest_of, peak_of, stacked
-from backend.analysis.numbers.kept import kept
+from backend.analysis.numbers.cache import kept
 from backend.analysis.numbers.statistics import highest, median
 from backend.analysis.verdict import case as cases
 from backend.analysis.verdict.case import Case

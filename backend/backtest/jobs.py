@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backend.analysis.health.finish import past_of
 from backend.analysis.numbers.arrays import kept_arrays
-from backend.analysis.numbers.kept import kept_values
+from backend.analysis.numbers.cache import kept_values
 from backend.backtest.cards import AdviceReplay, AdviceReplayer, ChooseFor
 from backend.backtest.early_warning import AgeBand, EndedCheckpoint, Score, Tally, Watched, tally_of, watched
 from backend.backtest.moments import Moment, Moments

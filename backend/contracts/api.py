@@ -82,8 +82,8 @@ from backend.contracts.growth import GrowthOut
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.contracts.model import Model, OneLine, StrictBool
-from backend.contracts.phases import SubtaskPhasesOut as SubtaskPhasesOut
-from backend.contracts.phases import VertexPhasesOut as VertexPhasesOut
+from backend.contracts.phase_bars import SubtaskPhasesOut as SubtaskPhasesOut
+from backend.contracts.phase_bars import VertexPhasesOut as VertexPhasesOut
 from backend.contracts.replay_debt import WithReplayDebt
 from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, Protocol

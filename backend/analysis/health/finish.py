@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.analysis.health.progress import OpenCheckpoint, SubtaskKey
-from backend.analysis.numbers.kept import kept
+from backend.analysis.numbers.cache import kept
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     FINISH_COUNT,

@@ -19,7 +19,7 @@ import numpy as np
 
 from backend.analysis.measures.phases import SubtaskPhases, VertexPhases, checkpoint_phases
 from backend.analysis.numbers.arrays import Floats, highest_of, missing
-from backend.analysis.numbers.kept import kept
+from backend.analysis.numbers.cache import kept
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Topology

@@ -25,7 +25,7 @@ from typing import overload
 import numpy as np
 
 from backend.analysis.numbers.arrays import Flags, Floats, array_of, highest_of, indices_of
-from backend.analysis.numbers.kept import kept
+from backend.analysis.numbers.cache import kept
 from backend.analysis.numbers.lazy import lazy
 from backend.analysis.words.thresholds import ROUNDING_MS
 from backend.domain.checkpoint import (

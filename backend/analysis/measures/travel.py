@@ -18,7 +18,7 @@ import numpy as np
 from backend.analysis.measures.critical_path import Phases, sent_ms
 from backend.analysis.measures.phases import VertexPhases
 from backend.analysis.numbers.arrays import Floats, column_means, highest_of, indices_of, stacked
-from backend.analysis.numbers.kept import kept
+from backend.analysis.numbers.cache import kept
 from backend.analysis.words.thresholds import HOP_MIN_MS, PHASE_MIN_MS, PHASE_MIN_RATIO, STANDOUT_RATIO
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology

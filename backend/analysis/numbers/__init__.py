@@ -5,5 +5,5 @@
 * ``change_points``  when durations began to be longer or shorter
 * ``log_buckets``    counts in buckets from which quantiles are computed
 * ``lazy``           a property that is computed when it is first used
-* ``kept``           keeps what was computed from an immutable value
+* ``cache``          keeps what was computed from an immutable value
 """

@@ -21,7 +21,7 @@ from backend.analysis.measures.critical_path import CriticalPath, Phases, path_t
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.measures.phases import VertexPhases, checkpoint_phases
 from backend.analysis.measures.pressure import Suspect, VertexLoad
-from backend.analysis.numbers.kept import kept
+from backend.analysis.numbers.cache import kept
 from backend.analysis.numbers.lazy import lazy
 from backend.analysis.numbers.statistics import median
 from backend.analysis.words import sentences as say

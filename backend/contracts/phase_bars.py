@@ -1,4 +1,4 @@
-"""The JSON of the phases of subtasks and vertices in one checkpoint: the bars of its Gantt chart."""
+"""The JSON of the bars of a Gantt chart: the phases of subtasks and vertices in one checkpoint."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backend.analysis.numbers import kept as module
-from backend.analysis.numbers.kept import kept, kept_values
+from backend.analysis.numbers import cache as module
+from backend.analysis.numbers.cache import kept, kept_values
 
 
 class _Owner:

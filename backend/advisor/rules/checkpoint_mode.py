@@ -26,6 +26,7 @@ from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import GAIN_MIN_MS, LOST_MORE_MAX_RATIO, STORE_MIN_RATIO, TRAVEL_MIN_RATIO
 from backend.analysis.measures.travel import hops
 from backend.analysis.numbers.statistics import highest, median, quantile, ratio
+from backend.analysis.verdict.forwarded import FORWARDED
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
@@ -135,6 +136,9 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
             return _silence("R-UC-2", text, verdict_row(known), *write_rows(known), about=verdict)
         case VerdictKind.SYNC:
             text = f"the sync part of {where} takes most of the time, and no mode shortens it"
+            return _silence("R-UC-4", text, verdict_row(known), about=verdict)
+        case VerdictKind.UNDECIDED if FORWARDED.verdict_of(known.case) is not None:
+            text = f"{where} forwarded the barrier in time, so no queue delays it, and no mode shortens a snapshot"
             return _silence("R-UC-4", text, verdict_row(known), about=verdict)
         case VerdictKind.LATE_INPUT:
             text = f"{where} {_verb('emit', verdict)} the barrier late, before any queue: no mode changes that"

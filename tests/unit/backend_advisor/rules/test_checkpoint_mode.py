@@ -225,6 +225,23 @@ def test_no_mode_is_advised_for_a_long_sync_part():
     silent(advised([snapshotting(n, sync=4_000) for n in range(1, 9)], CALM), "R-UC-4")
 
 
+def test_no_mode_is_advised_if_the_barrier_was_forwarded_in_time_although_the_phase_of_the_snapshot_is_not_decided():
+    """Goal: a full subtask with a queue in front of it is no reason if the barrier did not wait in this queue."""
+    rows = [detail(v, first=[None if (v, i) == (MIDDLE, 0) else 5 for i in range(4)]) for v in (SOURCE, MIDDLE, LAST)]
+    run = [failed(n, *rows, after_ms=5_000) for n in range(1, 9)]
+    shares = {MIDDLE: ((1.0, 0.2, 0.2, 0.2), (0.0,) * 4), LAST: ((0.1,) * 4, (0.0,) * 4)}
+    pressure = [
+        replace(r, busy_ratio=shares[r.vertex_id][0], backpressured_ratio=shares[r.vertex_id][1], records_in_count=())
+        if r.vertex_id in shares
+        else r
+        for r in readings()
+    ]
+
+    found = silent(advised(run, pressure), "R-UC-4")
+
+    assert "middle subtask 0 forwarded the barrier in time" in found.reason
+
+
 def test_the_limits_of_the_advice_name_the_vertex_that_lacks_capacity():
     found = recommended(advised(slow_run()))
 

@@ -58,7 +58,9 @@ from collectors.flink.parse import JobEntry
 from collectors.flink.probe import ask_once, check_page
 from collectors.flink.requests import Requests
 from collectors.flink.roots import better_error
+from collectors.logs.diagnosing import Join, Wanted, diagnose_files
 from collectors.pacing import PacedTransport
+from collectors.step_line import ShowStep, StepLine
 from collectors.time_left import TOTAL_S, TimeLeft
 
 READINGS: Final = 4
@@ -80,7 +82,6 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 _POLL_SHARE = 0.8
 _NO_ADVICE = Advice((), (), 0)
 
-ShowStep = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 _ONE_READING = (
@@ -96,10 +97,13 @@ def run(
     is_verbose: bool = False,
     is_quick: bool = False,
     deadline_s: float = TOTAL_S,
+    logs: Sequence[str] = (),
+    event_logs: Sequence[str] = (),
 ) -> int:
     """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target and one of its jobs could be read.
 
-    Return 1 if there are jobs, and none of them could be read.
+    Return 1 if there are jobs, and none of them could be read. With ``logs``, print what these files tell too, and with
+    ``event_logs`` the diagnosis of the queries in these event logs of Spark; ``url`` may then be empty.
 
     With ``is_quick``, do not wait until the engine has fetched its metrics a second time. After ``deadline_s``, print
     what is known by then, and what was left out.
@@ -115,8 +119,10 @@ def run(
     except ValueError:
         problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(DiagnosisFormat))
         raise InvalidInputError([problem], what="option") from None
-    with _Progress() as show_step:
-        answer = asyncio.run(_asked(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s))
+    if logs or event_logs or not url:
+        asked = partial(ask, url, job=job, is_quick=is_quick, deadline_s=deadline_s) if url else None
+        return diagnose_files(Wanted(job, wanted, is_verbose=is_verbose), logs, event_logs, ask=asked)
+    answer = ask(url, job=job, is_quick=is_quick, deadline_s=deadline_s)
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
     sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
@@ -124,19 +130,33 @@ def run(
     return 0 if not answer.jobs or any(job.is_read for job in answer.jobs) else 1
 
 
-async def _asked(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float) -> Answer:
+def ask(url: str, *, job: str | None, is_quick: bool, deadline_s: float, join: Join | None = None) -> Answer:
+    """Return the diagnoses of the jobs at ``url``. This raises the same errors as ``run``.
+
+    ``join`` adds to the evidence of a job what another source tells of it.
+    """
+    with StepLine() as show_step:
+        asked = _asked(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s, join=join)
+        return asyncio.run(asked)
+
+
+async def _asked(
+    url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float, join: Join | None = None
+) -> Answer:
     began_s = time.monotonic()
     show_step(f"asking {_shown(url)}")
     await check_page(url, timeout_s=min(TIMEOUT_S, deadline_s), rules=EVERYWHERE)
     try:
-        return await _read_at(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s)
+        return await _read_at(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s, join=join)
     except TargetProtocolError as error:
         timeout_s = max(0.0, min(TIMEOUT_S, deadline_s - (time.monotonic() - began_s)))
         ask = partial(ask_once, timeout_s=timeout_s, rules=EVERYWHERE)
         raise await better_error(error, url, ask, rules=EVERYWHERE, timeout_s=timeout_s) from None
 
 
-async def _read_at(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float) -> Answer:
+async def _read_at(
+    url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float, join: Join | None = None
+) -> Answer:
     async with open_transport(url, timeout_s=min(TIMEOUT_S, deadline_s), rules=EVERYWHERE) as transport:
         clock = WallClock()
         paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=clock.sleep)
@@ -148,6 +168,7 @@ async def _read_at(url: str, *, job: str | None, show_step: ShowStep, is_quick: 
             sleep=clock.sleep,
             is_quick=is_quick,
             deadline_s=deadline_s,
+            join=join,
         )
 
 
@@ -160,6 +181,7 @@ async def answer_of(
     sleep: Sleep,
     is_quick: bool = False,
     deadline_s: float = TOTAL_S,
+    join: Join | None = None,
 ) -> Answer:
     """Read the target several times with pauses, and diagnose its jobs. This raises the same errors as ``run``."""
     began_s = clock.monotonic_s()
@@ -179,7 +201,7 @@ async def answer_of(
     await readings.take(has_running=any(e.state not in _AT_REST for e in wanted), is_quick=is_quick)
     readings.count_unread(wanted)
     show_step("working out the verdicts and the advice")
-    jobs = tuple(sorted(_job_answers(readings), key=_worst_first))
+    jobs = tuple(sorted(_job_answers(readings, join), key=_worst_first))
     return Answer(
         url=transport.url,
         engine=readings.engine,
@@ -464,10 +486,12 @@ class Readings:
             self.problems.extend(f"{job.name}: {problem}" for problem in job.problems)
 
 
-def _job_answers(readings: Readings) -> Iterator[JobAnswer]:
+def _job_answers(readings: Readings, join: Join | None) -> Iterator[JobAnswer]:
     without_advice: list[str] = []
     for gathered in readings.jobs.values():
         evidence, last = gathered.evidence(readings.kind, readings.version), gathered.last
+        if join is not None:
+            evidence = join(last, evidence)
         if readings.is_cut(gathered):
             evidence = _of_headers(evidence)
         if gathered.is_readable:
@@ -547,27 +571,3 @@ class WallClock:
 def _shown(url: str) -> str:
     # An address that is not parsed yet may contain credentials before the @, so only the part after it is shown.
     return url.rpartition("@")[2][:200]
-
-
-class _Progress:
-    """Shows the current step in one line of standard error, and erases the line at the end.
-
-    If standard error is not a terminal, nothing is shown.
-    """
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
-
-    def __enter__(self) -> ShowStep:
-        return self._show_step
-
-    def __exit__(self, *_: object) -> None:
-        self._write("")
-
-    def _show_step(self, text: str) -> None:
-        self._write(f"{text} …")
-
-    def _write(self, text: str) -> None:
-        if self._is_shown:
-            sys.stderr.write(f"\r\x1b[2K{text}")
-            sys.stderr.flush()

@@ -36,9 +36,19 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1]
 
 
 def diagnose(
-    url: Annotated[str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager.")],
+    url: Annotated[
+        str, typer.Argument(metavar="[URL]", help="REST root of a Flink JobManager. It may be left out with --log.")
+    ] = "",
     job: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name or id of a job; other jobs are left out.")
+    ] = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log",
+            metavar="FILE",
+            help="Log of a JobManager or TaskManager, plain or .gz, a folder of them, or -. May be repeated.",
+        ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
     is_verbose: Annotated[
@@ -61,6 +71,7 @@ def diagnose(
         is_verbose=is_verbose,
         is_quick=is_quick,
         deadline_s=seconds(deadline, option="--deadline", least=1.0, most=86_400.0),
+        logs=logs or (),
     )
     raise typer.Exit(code)
 

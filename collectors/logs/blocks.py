@@ -1,0 +1,153 @@
+"""Reads log files in blocks, in bounded memory, and finds the lines that contain one of some texts.
+
+``bytes.find`` searches a block at the speed of memory. Only lines with a hit are decoded, which is a small part of most
+logs. A file whose name ends with ``.gz`` is decompressed on the way; ``-`` is standard input.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from backend.domain.errors import FieldProblem, InvalidInputError
+
+BLOCK_BYTES: Final = 4 << 20
+TRACE_BYTES: Final = 64 << 10
+"""A line and the stack trace after it are read up to this length."""
+_FILES_MAX: Final = 10_000
+_STDIN: Final = "-"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+ShowBytes = Callable[[int, int | None], None]
+"""Is called with the bytes that were read of a file, and its size if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A line with one of the texts, and what follows it: the lines of its stack trace, and more."""
+
+    line: bytes
+    rest: bytes
+
+
+def files_of(names: Sequence[str], *, option: str, wanted: Callable[[Path], bool]) -> list[str]:
+    """Return the files that are named, and those ``wanted`` of the folders that are named, each once.
+
+    Raises:
+        InvalidInputError: a file or folder does not exist or cannot be read, or a folder has no such file.
+    """
+    found: list[str] = []
+    problems: list[FieldProblem] = []
+    for name in names:
+        path = Path(name)
+        if name == _STDIN or path.is_file() or (path.exists() and not path.is_dir()):
+            found.append(name)
+        elif path.is_dir():
+            inside = sorted(str(p) for p in path.rglob("*") if p.is_file() and wanted(p))[:_FILES_MAX]
+            found += inside
+            if not inside:
+                problems.append(FieldProblem(option, f"{name!r} has no such file", "a file, a folder of files, or -"))
+        else:
+            problems.append(FieldProblem(option, f"{name!r} does not exist", "a file, a folder of files, or -"))
+    if problems:
+        raise InvalidInputError(problems, what="option")
+    return list(dict.fromkeys(found))
+
+
+def is_log(path: Path) -> bool:
+    """Return whether a file in a folder looks like a log: ``flink.log``, ``flink.log.3``, ``flink.out``, also .gz."""
+    name = path.name.removesuffix(".gz").lower()
+    return any(part in name for part in (".log", ".out", ".err", ".txt", ".json", ".ndjson")) or name.startswith("log")
+
+
+@contextmanager
+def opened(name: str) -> Iterator[BinaryIO]:
+    """Open a file to read its decompressed bytes.
+
+    Raises:
+        InvalidInputError: the file cannot be read.
+    """
+    if name == _STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(name, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        problem = FieldProblem("file", f"{name!r} cannot be read ({error.strerror})", "a file that can be read")
+        raise InvalidInputError([problem], what="option") from None
+    with file:
+        if file.peek(2)[:2] == _GZIP_MAGIC:
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield cast("BinaryIO", unpacked)
+        else:
+            yield file
+
+
+def blocks(name: str, show: ShowBytes) -> Iterator[bytes]:
+    """Yield the bytes of a file in blocks. If the end of a compressed file is damaged, what precedes it is yielded."""
+    is_sized = name != _STDIN and not name.endswith(".gz") and Path(name).is_file()
+    size = os.path.getsize(name) if is_sized else None
+    read_bytes = 0
+    with opened(name) as file:
+        has_more = True
+        while has_more:
+            block, has_more = _block(file)
+            read_bytes += len(block)
+            show(read_bytes, size)
+            yield block
+
+
+def _block(file: BinaryIO) -> tuple[bytes, bool]:
+    """Return the next bytes, and whether more may follow. What was decompressed before an error is returned."""
+    parts: list[bytes] = []
+    length = 0
+    while length < BLOCK_BYTES:
+        try:
+            part = file.read1(BLOCK_BYTES)  # type: ignore[attr-defined]
+        except (EOFError, OSError, zlib.error):
+            return b"".join(parts), False
+        if not part:
+            return b"".join(parts), False
+        parts.append(part)
+        length += len(part)
+    return b"".join(parts), True
+
+
+def hits(parts: Iterator[bytes], texts: Sequence[bytes]) -> Iterator[Hit]:
+    """Yield the lines that contain one of ``texts``, in their order, each once.
+
+    A line that is longer than ``TRACE_BYTES`` is cut.
+    """
+    kept = b""
+    for part in parts:
+        block = kept + part
+        # The stack trace of a line near the end of the block may be incomplete, so the line waits for the next block.
+        end = block.rfind(b"\n", 0, max(0, len(block) - TRACE_BYTES)) + 1
+        if end == 0 and len(block) > 4 * TRACE_BYTES:
+            # A line without an end, as in a file that is no log.
+            end = len(block) - TRACE_BYTES
+        yield from _in_block(block, end, texts)
+        kept = block[end:]
+    yield from _in_block(kept, len(kept), texts)
+
+
+def _in_block(block: bytes, end: int, texts: Sequence[bytes]) -> Iterator[Hit]:
+    """Yield the hits of which the line begins before ``end``."""
+    starts: set[int] = set()
+    for text in texts:
+        at = block.find(text, 0, end)
+        while at >= 0:
+            starts.add(block.rfind(b"\n", 0, at) + 1)
+            after = block.find(b"\n", at)
+            at = -1 if after < 0 else block.find(text, after, end)
+    for start in sorted(starts):
+        after = block.find(b"\n", start)
+        stop = len(block) if after < 0 else after
+        yield Hit(block[start : min(stop, start + TRACE_BYTES)].rstrip(b"\r"), block[stop + 1 : start + TRACE_BYTES])

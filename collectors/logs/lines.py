@@ -1,0 +1,191 @@
+"""Parses one line of a log: the time, the level, the text and the stack trace after it.
+
+A line is in the pattern of Flink's default ``log4j.properties``,
+``%d{yyyy-MM-dd HH:mm:ss,SSS} %-5p %-60c %x - %m%n``, or in one like it, or it is a JSON object, as the JSON layouts of
+log4j and logback write it. A container's runtime may have put its own prefix or JSON object around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from backend.domain.text import clean, clean_lines
+from collectors.logs.blocks import TRACE_BYTES, Hit
+
+_TIME: Final = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
+# Some configurations write no date.
+_CLOCK: Final = re.compile(r"^\W{0,2}(\d\d):(\d\d):(\d\d)[.,](\d{3})\b")
+NO_DATE: Final = datetime(1900, 1, 1)  # noqa: DTZ001 - it stands for an unknown date
+"""The day of times that are written without a date."""
+_LEVEL: Final = re.compile(r"\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b")
+# The time begins within so many characters, after the prefixes of container runtimes and shippers.
+_HEAD_MAX: Final = 200
+_PREFIX_MAX: Final = 40
+_TRACE_LINES_MAX: Final = 300
+_MESSAGE_KEYS: Final = ("message", "msg", "log", "@message", "formattedMessage")
+_TIME_KEYS: Final = ("@timestamp", "timestamp", "time", "ts", "timeMillis", "date")
+_LEVEL_KEYS: Final = ("level", "log.level", "severity", "levelname")
+_TRACE_KEYS: Final = ("stack_trace", "stackTrace", "error.stack_trace", "thrown", "exception", "error", "throwable")
+_TEXT_KEYS: Final = ("extendedStackTrace", "stackTrace", "stacktrace", "stack_trace", "message")
+_NESTED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a log. ``at`` is as written: without a zone if the log does not name one, else in UTC."""
+
+    at: datetime
+    level: str
+    text: str
+    trace: str = ""
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the record is a warning or an error."""
+        return self.level in ("WARN", "WARNING", "ERROR", "FATAL")
+
+
+def record_of(hit: Hit) -> Record | None:
+    """Return the record; None if the line is not the beginning of one."""
+    line = clean(hit.line.decode("utf-8", "replace"), length_max=TRACE_BYTES)
+    opening = line.find("{")
+    if 0 <= opening < _HEAD_MAX and line.rstrip().endswith("}") and '"' in line[opening : opening + 3]:
+        found = _of_json(line[opening:], 0)
+        if found is not None:
+            return found
+    return _of_text(line, hit.rest)
+
+
+def _of_text(line: str, rest: bytes) -> Record | None:
+    found = _times(line[:_HEAD_MAX])
+    if found is None:
+        return None
+    at, end = found
+    level = _LEVEL.search(line, end, end + _HEAD_MAX)
+    _, dash, text = line[end:].partition(" - ")
+    return Record(at, "" if level is None else level[1], text if dash else line[end:].strip(), _trace(rest))
+
+
+def _times(head: str) -> tuple[datetime, int] | None:
+    """Return the last time at the beginning of the line, and its end: a time before it is of a shipper's prefix."""
+    if (clock := _clock(head)) is not None:
+        return clock
+    last = None
+    for found in _TIME.finditer(head):
+        # A time further on belongs to the text.
+        if found.start() - (0 if last is None else last.end()) > _PREFIX_MAX:
+            break
+        at = _instant(found)
+        if at is None:
+            continue
+        last, result = found, (at, found.end())
+    return None if last is None else result
+
+
+def _clock(head: str) -> tuple[datetime, int] | None:
+    """Return the time of a line that has no date, and its end."""
+    found = _CLOCK.search(head)
+    if found is None:
+        return None
+    hour, minute, second, ms = (int(found[i]) for i in range(1, 5))
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    return NO_DATE.replace(hour=hour, minute=minute, second=second, microsecond=1_000 * ms), found.end()
+
+
+def _instant(found: re.Match[str]) -> datetime | None:
+    year, month, day, hour, minute, second = (int(found[i]) for i in range(1, 7))
+    fraction = (found[7] or "0")[:6].ljust(6, "0")
+    try:
+        at = datetime(year, month, day, hour, minute, second, int(fraction))  # noqa: DTZ001 - the log names no zone
+    except ValueError:
+        return None
+    zone = found[8]
+    if zone is None:
+        return at
+    if zone == "Z":
+        return at.replace(tzinfo=UTC)
+    sign = 1 if zone[0] == "+" else -1
+    digits = zone[1:].replace(":", "")
+    return (at - sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))).replace(tzinfo=UTC)
+
+
+def _trace(rest: bytes) -> str:
+    """Return the lines that follow up to the next record, without the lines of code of the stack trace."""
+    kept: list[str] = []
+    for raw in rest.split(b"\n", _TRACE_LINES_MAX)[:_TRACE_LINES_MAX]:
+        line = raw.decode("utf-8", "replace").rstrip("\r")
+        if _begins_record(line):
+            break
+        if line.strip() and not line.lstrip().startswith(("at ", "... ")):
+            kept.append(line)
+    return clean_lines("\n".join(kept), length_max=TRACE_BYTES)
+
+
+def _begins_record(line: str) -> bool:
+    has_time = _TIME.search(line[:60]) is not None or _CLOCK.search(line[:20]) is not None
+    return line.startswith("{") or (has_time and _LEVEL.search(line[:_HEAD_MAX]) is not None)
+
+
+def _of_json(line: str, depth: int) -> Record | None:
+    try:
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(document, dict) or depth >= _NESTED_MAX:
+        return None
+    text = _first(document, _MESSAGE_KEYS)
+    if not isinstance(text, str):
+        text = text.get("message") if isinstance(text, dict) else None
+    if not isinstance(text, str):
+        return None
+    inner = text.strip()
+    if inner.startswith("{") and (nested := _of_json(inner, depth + 1)) is not None:
+        return nested
+    at = _json_time(document)
+    if at is None or _first(document, _LEVEL_KEYS) is None:
+        # A container's runtime put the line into its own object.
+        return _of_text(inner, b"")
+    level = _first(document, _LEVEL_KEYS)
+    return Record(at, str(level).upper(), clean(inner, length_max=TRACE_BYTES), _json_trace(document))
+
+
+def _first(document: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if document.get(key) is not None:
+            return document[key]
+        outer, dot, inner = key.partition(".")
+        if dot and isinstance(document.get(outer), dict) and document[outer].get(inner) is not None:
+            return document[outer][inner]
+    return None
+
+
+def _json_time(document: Mapping[str, Any]) -> datetime | None:
+    instant = document.get("instant")
+    if isinstance(instant, dict) and isinstance(instant.get("epochSecond"), int):
+        return _of_epoch_ms(1000 * instant["epochSecond"] + int(instant.get("nanoOfSecond") or 0) / 1e6)
+    value = _first(document, _TIME_KEYS)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _of_epoch_ms(value if value > 1e11 else 1000 * value)
+    found = _TIME.search(value) if isinstance(value, str) else None
+    return None if found is None else _instant(found)
+
+
+def _of_epoch_ms(ms: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _json_trace(document: Mapping[str, Any]) -> str:
+    value = _first(document, _TRACE_KEYS)
+    if isinstance(value, dict):
+        value = next((v for key in _TEXT_KEYS if isinstance(v := value.get(key), str)), None)
+    return _trace(value.encode()) if isinstance(value, str) else ""

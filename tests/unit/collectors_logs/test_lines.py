@@ -1,0 +1,112 @@
+"""Tests of the forms of a log's lines: patterns, JSON layouts, and what container runtimes put around them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from collectors.logs.blocks import Hit
+from collectors.logs.lines import NO_DATE, record_of
+
+AT = datetime(2024, 3, 5, 12, 0, 1, 250_000)  # noqa: DTZ001 - the log names no zone
+TEXT = "Completed checkpoint 7 for job 8f5c (5 bytes in 3 ms)."
+PLAIN = f"2024-03-05 12:00:01,250 INFO  org.apache.flink.runtime.checkpoint.CheckpointCoordinator    [] - {TEXT}"
+
+
+def parsed(line: str, rest: str = ""):
+    return record_of(Hit(line.encode(), rest.encode()))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        PLAIN,
+        f"2024-03-05 12:00:01.250 [jobmanager-io-thread-1] INFO  o.a.f.r.c.CheckpointCoordinator - {TEXT}",
+        f"2024/03/05 12:00:01.250 INFO CheckpointCoordinator - {TEXT}",
+        f"[2024-03-05 12:00:01,250] [INFO] c.CheckpointCoordinator - {TEXT}",
+        f"jobmanager-0 | {PLAIN}",
+        f"2024-03-05T10:00:01.251000000Z stdout F {PLAIN}",
+        json.dumps({"log": f"{PLAIN}\n", "stream": "stdout", "time": "2024-03-05T10:00:01.251Z"}),
+    ],
+)
+def test_the_time_the_level_and_the_text_are_read(line: str):
+    found = parsed(line)
+
+    assert found is not None
+    assert (found.at, found.level, found.text) == (AT, "INFO", TEXT)
+
+
+def test_a_time_without_a_date_is_read_too():
+    found = parsed(f"12:00:01,250 INFO  org.apache.flink.runtime.checkpoint.CheckpointCoordinator    [] - {TEXT}")
+
+    assert found is not None
+    assert (found.at, found.text) == (NO_DATE.replace(hour=12, second=1, microsecond=250_000), TEXT)
+
+
+@pytest.mark.parametrize("head", ["12:00:01,250 INFO ", "2024-03-05 12:00:01,250 INFO  org.apache.flink.Cluster"])
+def test_a_time_in_the_text_is_not_that_of_the_line(head: str):
+    found = parsed(f"{head}      [] - Starting (Version: 1.20.5, Date:2026-06-08T09:21:06+02:00)")
+
+    assert found is not None
+    assert (found.at.hour, found.at.minute) == (12, 0)
+
+
+@pytest.mark.parametrize("line", ["25:00:01,250 INFO a - b", "12:61:01,250 INFO a - b"])
+def test_a_time_that_no_clock_shows_is_no_time(line: str):
+    assert parsed(line) is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"@timestamp": "2024-03-05T12:00:01.250Z", "log.level": "INFO", "message": TEXT},
+        {"@timestamp": "2024-03-05T14:00:01.250+02:00", "log": {"level": "INFO"}, "message": TEXT},
+        {"timestamp": "2024-03-05T12:00:01.250Z", "level": "INFO", "message": TEXT},
+        {"instant": {"epochSecond": 1709640001, "nanoOfSecond": 250000000}, "level": "INFO", "message": TEXT},
+        {"timeMillis": 1709640001250, "level": "INFO", "loggerName": "a", "message": TEXT},
+    ],
+)
+def test_the_json_layouts_are_read(document: dict[str, object]):
+    found = parsed(json.dumps(document))
+
+    assert found is not None
+    assert (found.at, found.level, found.text) == (AT.replace(tzinfo=UTC), "INFO", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("thrown", {"name": "a.B", "message": "c", "extendedStackTrace": "a.B: c\n\tat a.B.d(B.java:1)\nCaused by: e"}),
+        ("stack_trace", "a.B: c\n\tat a.B.d(B.java:1)\nCaused by: e"),
+        ("error.stack_trace", "a.B: c\n\tat a.B.d(B.java:1)\nCaused by: e"),
+        ("error", {"stack_trace": "a.B: c\n\tat a.B.d(B.java:1)\nCaused by: e"}),
+    ],
+)
+def test_the_stack_trace_of_a_json_line_is_read(key: str, value: object):
+    found = parsed(json.dumps({"timeMillis": 1709640001250, "level": "WARN", "message": TEXT, key: value}))
+
+    assert found is not None
+    assert found.trace == "a.B: c\nCaused by: e"
+
+
+def test_a_stack_trace_ends_with_the_next_record():
+    found = parsed(PLAIN, f"a.B: c\n\tat a.B.d(B.java:1)\n\t... 3 more\nCaused by: e\n{PLAIN}\nother")
+
+    assert found is not None
+    assert found.trace == "a.B: c\nCaused by: e"
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    found = parsed(f"{PLAIN}\x1b[31m red \x07", "a.B: \x1b[2J")
+
+    assert found is not None
+    assert (found.text + found.trace).isprintable()
+
+
+@pytest.mark.parametrize(
+    "line", ["", "Caused by: a.B", "\tat a.B.c(B.java:1)", "{", '{"message": 7}', "[1, 2]", "{}" * 50]
+)
+def test_a_line_that_does_not_begin_a_record_is_none(line: str):
+    assert parsed(line) is None

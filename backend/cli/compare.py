@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SettingValue,
     )
     from backend.contracts.comparing_windows import EstimateOut, WindowsComparisonOut
+    from backend.contracts.freshness import Dated
 
 _MISSING = "-"
 _WIDTH_MAX_S = 200 * 86_400.0
@@ -106,12 +107,14 @@ def _key(client: Client, job: str, words: str) -> str:
 
 def _of_checkpoints(found: CheckpointComparisonOut) -> Iterator[str]:
     if found.b is None:
+        yield from _stale([(f"#{found.a.checkpoint.checkpoint_id}", found.a)], found.as_of)
         yield found.headline
         return
     names = f"#{found.a.checkpoint.checkpoint_id}", f"#{found.b.checkpoint.checkpoint_id}"
     if found.a.job.id != found.b.job.id:
         names = f"A {names[0]}", f"B {names[1]}"
     yield from _settings(found.settings, names, (found.a.job, found.b.job))
+    yield from _stale(zip(names, (found.a, found.b), strict=True), found.as_of)
     yield found.headline
     yield "sample: one checkpoint on each side"
     if found.choice is not None:
@@ -132,6 +135,7 @@ def _of_checkpoints(found: CheckpointComparisonOut) -> Iterator[str]:
 def _of_windows(found: WindowsComparisonOut) -> Iterator[str]:
     names = found.before.name, found.after.name
     yield from _settings(found.settings, names, (found.before.job, found.after.job))
+    yield from _stale(zip(names, (found.before, found.after), strict=True), found.as_of)
     yield found.headline
     counts = [
         f"{w.completed_count} completed and {w.failed_count} failed {w.name}" if w.is_stored else f"not known {w.name}"
@@ -146,6 +150,14 @@ def _of_windows(found: WindowsComparisonOut) -> Iterator[str]:
         p99s = [None if d is None else d.p99 for d in (m.before, m.after)]
         rows.append((m.measure.value, *(_estimate(one, m.unit) for one in (*medians, *p99s))))
     yield from columns.lines_of(rows)
+
+
+def _stale(sides: Iterable[tuple[str, Dated]], as_of: datetime) -> Iterator[str]:
+    from backend.contracts.freshness import stale_line
+
+    for name, side in sides:
+        if (old := stale_line(side.freshness, as_of)) is not None:
+            yield f"{name} is {old}"
 
 
 def _settings(

@@ -10,17 +10,23 @@ import httpx
 import pytest
 
 from backend.cli.app import run
+from backend.domain.freshness import Freshness
+from tests.support.api_examples import stale
 from tests.support.fake_api import FakeApi
 from tests.support.streamed_answers import streamed
 
 _NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
 
+@pytest.fixture
+def fake():
+    return FakeApi(now=lambda: _NOON)
+
+
 @pytest.fixture(autouse=True)
-def asked(monkeypatch):
+def asked(monkeypatch, fake):
     """Answer by the fake API, and return the queries of the comparisons."""
     found = []
-    fake = FakeApi(now=lambda: _NOON)
 
     def handle(request):
         if request.url.path.endswith("/compare"):
@@ -54,6 +60,16 @@ def test_without_options_the_newest_hour_is_compared_with_yesterday(asked, capsy
 
     assert asked == [{"a": "jE", "b": "jE", "width_s": "3600"}]
     assert "sample: " in capsys.readouterr().out
+
+
+def test_times_of_a_stale_job_say_so(fake, capsys):
+    job = fake.jobs["jE"]
+    job.detail = job.detail.model_copy(update={"freshness": stale(Freshness.NO_COLLECTOR)})
+
+    assert run(["compare", "jE"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("after is stale: last read ") and "no collector runs" in line]
 
 
 def test_the_time_before_an_instant_is_compared_with_the_time_after_it(asked, capsys):

@@ -67,6 +67,7 @@ _KIND = {
     VerdictKind.SLOW_HOST: "slow host",
     VerdictKind.RESTARTS: "restart loop",
     VerdictKind.REFUSED: "checkpoints are refused",
+    VerdictKind.GROWTH: "something grows with each checkpoint",
     VerdictKind.CHECKPOINTING_OFF: "no checkpoint protects the state",
     VerdictKind.UNDECIDED: "not decided",
 }

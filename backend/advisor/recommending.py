@@ -23,6 +23,8 @@ from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.advisor.tier_choice import TierChoice
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.queries import micro_batches
+from backend.analysis.queries.causes import found_causes, leading
+from backend.analysis.queries.facts import facts_of
 from backend.analysis.verdict.case import Case
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import EngineCapabilities
@@ -133,7 +135,9 @@ def _of_query(evidence: JobEvidence, engine: EngineCapabilities, settings_since:
     if settings_since is not None:
         kept = tuple(c for c in evidence.checkpoints if c.header.triggered_at >= settings_since)
         evidence = replace(evidence, checkpoints=kept)
-    query = Query(evidence, engine, micro_batches.report(evidence.checkpoints, evidence.config))
+    report = micro_batches.report(evidence.checkpoints, evidence.config)
+    cause = leading(report, found_causes(facts_of(evidence.checkpoints, report)))
+    query = Query(evidence, engine, report, cause)
     count = len(query.report.judged)
     answers: list[_Answer] = []
     for topic, rule in _QUERY_RULES:
@@ -141,7 +145,7 @@ def _of_query(evidence: JobEvidence, engine: EngineCapabilities, settings_since:
             many = {0: "no micro-batch has", 1: "only 1 micro-batch has"}.get(count, f"only {count} micro-batches have")
             answers.append(NoAdvice(topic, "AD-3", f"{many} completed; advice needs {CHECKPOINTS_MIN_COUNT}"))
         else:
-            answers.append(rule(query))
+            answers.append(query_rules.untouched(query, topic) or rule(query))
     return _advice(evidence, answers, count, None)
 
 

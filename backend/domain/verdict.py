@@ -46,6 +46,8 @@ class VerdictKind(StrEnum):
     RESTARTS = "restarts"
     REFUSED = "refused"
     """The coordinator refuses to begin a checkpoint, or the tasks decline every checkpoint at once."""
+    GROWTH = "growth"
+    """What each micro-batch reads or keeps besides its rows grows: the state of a query, or a table's metadata."""
     CHECKPOINTING_OFF = "checkpointing-off"
     UNDECIDED = "undecided"
 

@@ -32,6 +32,7 @@ KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.SLOW_HOST: "slow host",
     VerdictKind.RESTARTS: "restart loop",
     VerdictKind.REFUSED: "refused",
+    VerdictKind.GROWTH: "growth",
     VerdictKind.CHECKPOINTING_OFF: "no checkpoints",
     VerdictKind.UNDECIDED: "undecided",
 }
@@ -51,6 +52,7 @@ KIND_ICONS: dict[VerdictKind, str] = {
     VerdictKind.SLOW_HOST: "flame",
     VerdictKind.RESTARTS: "swap",
     VerdictKind.REFUSED: "refused",
+    VerdictKind.GROWTH: "growth",
     VerdictKind.CHECKPOINTING_OFF: "pause",
     VerdictKind.UNDECIDED: "question",
 }

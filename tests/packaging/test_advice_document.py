@@ -15,7 +15,7 @@ ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", DOCUMENT, re.M))
 RULES = {"R-UC-1", "R-UC-2", *(f"R-AT-{n}" for n in range(1, 7)), "R-CAP-1"}
 RULES |= {"R-PAR-1", "R-PAR-2", "R-ST-1", "R-ST-2", "R-DB-1", "R-DB-2", "R-DB-3", "R-BUF-1", "R-NET-1", "R-RET-1"}
 RULES |= {"R-REC-1", "R-REC-2"}
-RULES |= {"R-TO-1", "R-TOL-1", "R-TOL-2", *(f"R-INT-{n}" for n in range(1, 7)), *(f"R-MB-{n}" for n in range(1, 6))}
+RULES |= {"R-TO-1", "R-TOL-1", "R-TOL-2", *(f"R-INT-{n}" for n in range(1, 7)), *(f"R-MB-{n}" for n in range(1, 7))}
 
 
 def test_every_threshold_is_in_the_table_and_nothing_else_is():

@@ -1,11 +1,13 @@
 """Advises on the settings of a micro-batched query (rules R-MB; measurements on Spark 4.3, ``docs/spark.md``).
 
 The rules read the newest micro-batches: the trigger's interval (R-MB-1), the limit of a batch's input (R-MB-2), the
-state store (R-MB-3), its changelog (R-MB-4) and the number of partitions (R-MB-5).
+state store (R-MB-3), its changelog (R-MB-4) and the number of partitions (R-MB-5). None speaks if a change does not
+touch the cause of the verdict (R-MB-6).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -24,6 +26,7 @@ from backend.advisor.thresholds import (
 )
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.numbers.statistics import median
+from backend.analysis.queries.facts import Found
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport
 from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Topic
@@ -48,6 +51,8 @@ class Query:
     evidence: JobEvidence
     engine: EngineCapabilities
     report: BatchReport
+    cause: Found | None = None
+    """The cause that the verdict names, if it is one that the batches show."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -80,6 +85,22 @@ class Query:
         return EvidenceRow(
             text, "batchDuration", Basis.MEASURED, self.took_ms, "ms", checkpoint_ids=self.ids, values=values
         )
+
+
+# The topics of which a change touches the cause. What is not listed here touches none of them.
+_TOUCHED: Mapping[str, tuple[Topic, ...]] = {
+    "fixed-cost": (Topic.INTERVAL,),
+    "lagging-snapshots": (Topic.INTERVAL, Topic.BATCH_SIZE, Topic.PARALLELISM),
+}
+
+
+def untouched(query: Query, topic: Topic) -> NoAdvice | None:
+    """Return that a change of this topic does not touch the cause that the verdict names, or None (R-MB-6)."""
+    cause = query.cause
+    if cause is None or topic in _TOUCHED.get(cause.name, ()):
+        return None
+    reason = f"{cause.headline[:1].lower()}{cause.headline[1:]}, and no setting of this kind touches the cause"
+    return NoAdvice(topic, "R-MB-6", reason)
 
 
 def advise_trigger(query: Query) -> Recommendation | NoAdvice:

@@ -35,6 +35,9 @@ UTILISATION_LIMIT: Final = 0.95
 GROWING_STEPS: Final = 3
 """Growth counts as a sign if it was seen this many times in a row."""
 
+SHRINKS_TO_RATIO: Final = 0.9
+"""A backlog shrinks if it is at most this share of what it was."""
+
 WARM_UP_COUNT: Final = 2
 """The number of first batches that are left out, because they take seconds to load and compile classes."""
 
@@ -108,10 +111,33 @@ class BatchReport:
     def is_behind(self) -> bool:
         """Whether the query cannot keep up: a sign is raised, and the median batch takes at least a second.
 
-        If the median is shorter, signs are within the noise.
+        If the median is shorter, signs are within the noise. A query that never pauses keeps up all the same if no more
+        waits at its sources than before.
         """
         middle = self.duration_median_ms
-        return bool(self.raised) and middle is not None and middle >= SLOW_MIN_MS
+        signs = [s.sign for s in self.raised]
+        if signs == [PressureSign.UTILISATION] and self.is_drained:
+            return False
+        return bool(signs) and middle is not None and middle >= SLOW_MIN_MS
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all judged batches report the backlog of their sources, and it shrinks or is less than a batch."""
+        known = [c.batch.backlog if c.batch is not None else None for c in self.judged]
+        backlog = [b for b in known if b is not None]
+        if not len(backlog) == len(known) >= HEALTH_MIN_COUNT:
+            return False
+        rows = median(c.batch.input_row_count for c in self.judged if c.batch is not None)
+        is_small = rows is not None and max(backlog) <= rows and not self._has_more_rows
+        return is_small or backlog[-1] <= SHRINKS_TO_RATIO * backlog[0]
+
+    @property
+    def _has_more_rows(self) -> bool:
+        # A source that gives all it has reports no backlog: what came during a batch shows as rows of the next one.
+        rows = [c.batch.input_row_count or 0 for c in self.judged if c.batch is not None]
+        third = max(1, len(rows) // 3)
+        first, last = median(rows[:third]), median(rows[-third:])
+        return first is not None and last is not None and last > ROWS_GROWTH_LIMIT * first
 
     def share(self, part: BatchPart) -> float | None:
         """Return the share of one part, or None if it was not reported."""

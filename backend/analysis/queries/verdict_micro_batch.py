@@ -8,17 +8,21 @@ begins with the same batch. A query is failing too if its driver has stopped rep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from backend.analysis.measures import samples
 from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.queries import endings
 from backend.analysis.queries import micro_batches as batches
+from backend.analysis.queries.causes import ASYNC_CURE, found_causes, is_by_pauses_alone, leading
+from backend.analysis.queries.facts import Found, facts_of
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport, Sign
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CONFIDENT_COUNT, HEALTH_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.micro_batch import PressureSign
-from backend.domain.verdict import Basis, Confidence, Diagnosis, Evidence, Health, Verdict, VerdictKind
+from backend.domain.verdict import Basis, Confidence, Diagnosis, Evidence, Health, SecondCause, Verdict, VerdictKind
 
 PART_MIN_SHARE = 0.5
 """A part is the cause if it takes at least this share of the batches' time."""
@@ -44,6 +48,29 @@ _CULPRITS = {
 }
 
 
+_TOLD = (PressureSign.BACKLOG_GROWTH, PressureSign.ROWS_GROWTH)
+_SPIRAL = "Each batch reads what came during the one before it, so that they get longer and longer"
+_CURES = {
+    BatchPart.RUN: (
+        ("more cores for the query and as many partitions, or less work on each row",),
+        ("a limit of the batches' rows: batches get shorter, and the backlog waits at the source",),
+    ),
+    BatchPart.LOG: (
+        ("fewer and larger batches, and a faster store for the checkpoint folder", ASYNC_CURE),
+        ("more executors, because the driver writes the log",),
+    ),
+    BatchPart.SOURCE: (
+        ("fewer files, partitions or commits for the source to list",),
+        ("more executors, because the driver asks the sources",),
+    ),
+    BatchPart.STATE_COMMIT: (("a faster store for the checkpoint folder, or a changelog of the state",), ()),
+    BatchPart.PLANNING: (
+        ("fewer files and partitions in the tables that the query reads",),
+        ("more executors, because the driver plans",),
+    ),
+}
+
+
 _HEADLINES = {
     BatchPart.RUN: "The query lacks capacity for its input",
     BatchPart.STATE_COMMIT: "The state store is slow",
@@ -57,13 +84,19 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     failed = _newest_failed(evidence.checkpoints)
     found = batches.report(evidence.checkpoints, evidence.config)
     if failed is not None:
-        return Diagnosis(Health.FAILING, _failure(failed, found))
+        return Diagnosis(Health.FAILING, _failure(failed, found, evidence.exceptions))
     if not found.judged:
         return Diagnosis(Health.TOO_FEW, _nothing_yet(evidence))
+    causes = found_causes(facts_of(evidence.checkpoints, found))
     if found.is_behind:
-        return Diagnosis(Health.SLOW, _behind(found, "The query is behind"))
+        first = leading(found, causes)
+        is_by_turns = first is not None and first.health is Health.INTERMITTENT
+        health = Health.INTERMITTENT if is_by_turns else Health.SLOW
+        return Diagnosis(health, _behind(found, "The query is behind", causes))
     health = Health.HEALTHY if len(found.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
-    return Diagnosis(health, _well(found, _well_lead(found, health, has_all=samples.has_all(evidence))))
+    if health is Health.HEALTHY and any(c.health is Health.INTERMITTENT for c in causes):
+        health = Health.INTERMITTENT
+    return Diagnosis(health, _well(found, _well_lead(found, health, has_all=samples.has_all(evidence)), causes))
 
 
 def silent(heard_at: datetime) -> Diagnosis:
@@ -87,7 +120,7 @@ def silent(heard_at: datetime) -> Diagnosis:
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
     """Return the verdict on one micro-batch: which part took most of its time, and whether the query kept up then."""
     if checkpoint.header.status is CheckpointStatus.FAILED:
-        return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config))
+        return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config), evidence.exceptions)
     number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
     if took is None:
         return _not_ended(checkpoint)
@@ -97,9 +130,12 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
     own = batches.report([checkpoint], evidence.config)
     # Combine the parts of this batch with the signs of the batches up to it, because a single batch shows no sign.
     found = BatchReport(own.judged, around.interval, around.signs, own.shares)
+    facts = facts_of(upto, around)
+    is_struck = facts.rhythm is not None and any(r.number == number for r in facts.rhythm.slow)
+    causes = tuple(c for c in found_causes(facts) if is_struck or c.name != "compaction")
     if around.is_behind:
-        return _behind(found, f"{lead}; the query was behind")
-    return _well(found, lead)
+        return _behind(found, f"{lead}; the query was behind", causes)
+    return _well(found, lead, causes)
 
 
 def count_of(evidence: JobEvidence) -> int:
@@ -112,9 +148,11 @@ def _newest_failed(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     return ended[-1] if ended and ended[-1].header.status is CheckpointStatus.FAILED else None
 
 
-def _failure(failed: Checkpoint, found: BatchReport) -> Verdict:
+def _failure(failed: Checkpoint, found: BatchReport, exceptions: Sequence[tuple[datetime, str]]) -> Verdict:
     message = failed.header.failure_message or "an error without a message"
     number = failed.header.checkpoint_id
+    full = next((words for at, words in exceptions if at == failed.header.failed_at), "")
+    known = endings.of_message(f"{message}\n{full}", number)
     rows = [
         Evidence(f"Spark's error: {message}", "failure message"),
         Evidence(
@@ -124,14 +162,25 @@ def _failure(failed: Checkpoint, found: BatchReport) -> Verdict:
         ),
         Evidence(f"a restart of the query begins with batch {number} again", "batch number", Basis.RECONSTRUCTED),
     ]
+    ended = f"The query ended in batch {number}"
+    if known is None:
+        return Verdict(
+            kind=VerdictKind.UNDECIDED,
+            sentence=f"{ended} with {_short(message)}.",
+            confidence=Confidence.MEDIUM,
+            evidence=(*rows, *_rows(found)),
+            would_decide=("the error in full, among the job's events and in the driver's log",),
+            headline=ended,
+            detail=f"{_short(message)}.",
+        )
     return Verdict(
         kind=VerdictKind.UNDECIDED,
-        sentence=f"The query ended in batch {number} with {_short(message)}.",
-        confidence=Confidence.MEDIUM,
-        evidence=(*rows, *_rows(found)),
-        would_decide=("the error in full, among the job's events and in the driver's log",),
-        headline=f"The query ended in batch {number}",
-        detail=f"{_short(message)}.",
+        sentence=f"{ended}. {known.sentence}. Spark's error: {_short(message)}.",
+        confidence=Confidence.HIGH,
+        evidence=(*rows, *known.rows, *_rows(found)),
+        would_decide=known.would_decide,
+        headline=known.headline,
+        detail=f"{known.sentence}. {ended}.",
     )
 
 
@@ -158,7 +207,21 @@ def _undecided(lead: str) -> Verdict:
     )
 
 
-def _behind(found: BatchReport, lead: str) -> Verdict:
+def _behind(found: BatchReport, lead: str, causes: Sequence[Found] = ()) -> Verdict:
+    """Return the verdict on a query that is behind: what its batches show, or else the part that takes most of them."""
+    is_alone = is_by_pauses_alone(found)
+    real = [c for c in causes if not c.is_note]
+    first = leading(found, causes)
+    if first is not None:
+        others = [c for c in real if c is not first]
+        # If the only sign is that the query never pauses, it may keep up.
+        return _of_cause(first, found, "" if is_alone else f"{lead}. ", others, causes)
+    verdict = _by_part(found, lead, is_alone=is_alone)
+    rows = (*verdict.evidence, *(row for c in causes for row in c.rows))
+    return replace(verdict, evidence=rows, second=_second(real))
+
+
+def _by_part(found: BatchReport, lead: str, *, is_alone: bool) -> Verdict:
     part, share = found.shares[0] if found.shares else (BatchPart.PLANNING, 0.0)
     is_ruled = share >= PART_MIN_SHARE
     most = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
@@ -170,17 +233,53 @@ def _behind(found: BatchReport, lead: str) -> Verdict:
     elif is_ruled:
         why = f"; {most}"
         detail = f"{most[:1].upper()}{most[1:]}."
-    is_by_pauses_alone = all(s.sign is PressureSign.UTILISATION for s in found.raised)
+    more = "".join(f". {_as_sentence(s)}" for s in found.raised if s.sign in _TOLD)
     confidence = Confidence.HIGH if len(found.judged) >= CONFIDENT_COUNT else Confidence.MEDIUM
     return Verdict(
         kind=_KINDS.get(part, VerdictKind.UNDECIDED) if is_ruled else VerdictKind.UNDECIDED,
-        sentence=f"{lead}{why}.",
-        confidence=Confidence.MEDIUM if is_by_pauses_alone else confidence,
-        evidence=_rows(found),
-        would_decide=_missing(found) if is_by_pauses_alone else (),
+        sentence=f"{lead}{why}{more}.",
+        confidence=Confidence.MEDIUM if is_alone else confidence,
+        evidence=(*_rows(found), *_cure_rows(part if is_ruled else None)),
+        would_decide=_missing(found) if is_alone else (),
         headline=headline,
         detail=detail,
     )
+
+
+def _as_sentence(sign: Sign) -> str:
+    if sign.sign is PressureSign.ROWS_GROWTH:
+        return _SPIRAL
+    return f"{sign.statement[:1].upper()}{sign.statement[1:]}"
+
+
+def _cure_rows(part: BatchPart | None) -> list[Evidence]:
+    cures, no_cures = _CURES.get(part, ((), ())) if part is not None else ((), ())
+    return [
+        *(Evidence(f"what cures it: {text}", "cure") for text in cures),
+        *(Evidence(f"what does not: {text}", "no cure") for text in no_cures),
+    ]
+
+
+def _of_cause(cause: Found, found: BatchReport, lead: str, others: Sequence[Found], causes: Sequence[Found]) -> Verdict:
+    rest = [c for c in causes if c is not cause]
+    return Verdict(
+        kind=cause.kind,
+        sentence=f"{lead}{cause.sentence}.",
+        confidence=cause.confidence,
+        evidence=(*cause.rows, *_rows(found), *(row for c in rest for row in (_said(c), *c.rows))),
+        would_decide=cause.would_decide,
+        headline=cause.headline,
+        detail=f"{cause.sentence}.",
+        second=_second(others),
+    )
+
+
+def _said(cause: Found) -> Evidence:
+    return Evidence(cause.sentence, cause.name, Basis.RECONSTRUCTED)
+
+
+def _second(causes: Sequence[Found]) -> SecondCause | None:
+    return SecondCause(causes[0].kind, f"{causes[0].sentence}.") if causes else None
 
 
 def _missing(found: BatchReport) -> tuple[str, ...]:
@@ -195,17 +294,23 @@ def _missing(found: BatchReport) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def _well(found: BatchReport, lead: str) -> Verdict:
+def _well(found: BatchReport, lead: str, causes: Sequence[Found] = ()) -> Verdict:
+    real = [c for c in causes if not c.is_note]
+    if real:
+        keeps_up = f"{lead}. " if real[0].health is Health.HEALTHY else ""
+        return _of_cause(real[0], found, keeps_up, real[1:], causes)
     is_busy = any(s.sign is PressureSign.UTILISATION for s in found.raised)
     many = len(found.judged)
     confidence = Confidence.HIGH if many >= CONFIDENT_COUNT and not is_busy else Confidence.MEDIUM
+    said = "".join(f" {c.sentence}." for c in causes if c.is_said)
     return Verdict(
         kind=VerdictKind.NONE,
-        sentence=f"{lead}: the query keeps up with its input.",
+        sentence=f"{lead}: the query keeps up with its input.{said}",
         confidence=confidence if many >= HEALTH_MIN_COUNT else Confidence.LOW,
-        evidence=_rows(found),
+        evidence=(*_rows(found), *(row for c in causes for row in (_said(c), *c.rows))),
+        would_decide=tuple(text for c in causes for text in c.would_decide),
         headline=lead,
-        detail="The query keeps up with its input.",
+        detail=f"The query keeps up with its input.{said}",
     )
 
 

@@ -22,7 +22,7 @@ def batch(number, *, took_ms=1_000, phase=BatchPhase.ADD_BATCH, is_failed=False)
         status=CheckpointStatus.FAILED if is_failed else CheckpointStatus.COMPLETED,
         triggered_at=NOW + timedelta(seconds=10 * number),
         end_to_end_duration_ms=None if is_failed else took_ms,
-        failure_message="java.lang.OutOfMemoryError: heap" if is_failed else None,
+        failure_message="java.lang.IllegalStateException: no" if is_failed else None,
     )
     phases = ((phase, round(took_ms * 0.9)),)
     return Checkpoint(header, batch=MicroBatch(phases, input_row_count=100))
@@ -66,7 +66,7 @@ def test_a_query_that_ended_has_its_error_below_the_headline():
     verdict = verdict_of(batch(1), batch(2, is_failed=True))
 
     assert verdict.headline == "The query ended in batch 2"
-    assert verdict.detail == "java.lang.OutOfMemoryError: heap."
+    assert verdict.detail == "java.lang.IllegalStateException: no."
 
 
 def test_a_query_without_batches_and_a_silent_driver_have_two_lines_too():

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from backend.analysis.measures.evidence import EVIDENCE_COUNT, JobEvidence
+from backend.analysis.assembling import EVIDENCE_COUNT
+from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts import spark as wire
 from backend.domain.topology import Topology
 from backend.services.targets.spark_events import job_observation, runs_of

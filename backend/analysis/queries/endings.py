@@ -53,7 +53,7 @@ def of_message(text: str, number: int) -> KnownEnding | None:
                 return words.replace("{batch}", batch)
 
             rows = [Evidence(f"what cures it: {said(t)}", "cure") for t in ending.cures]
-            rows += [Evidence(f"what does not: {said(t)}", "no cure") for t in ending.no_cures]
+            rows += [Evidence(f"what does not help: {said(t)}", "no cure") for t in ending.no_cures]
             decided = tuple(said(t) for t in ending.would_decide)
             return KnownEnding(ending.name, ending.headline, said(ending.sentence), tuple(rows), decided)
     return None

@@ -113,5 +113,5 @@ class Found:
     def rows(self) -> tuple[Evidence, ...]:
         """The rows of evidence, with what cures and what does not."""
         cures = [Evidence(f"what cures it: {text}", "cure") for text in self.cures]
-        no_cures = [Evidence(f"what does not: {text}", "no cure") for text in self.no_cures]
+        no_cures = [Evidence(f"what does not help: {text}", "no cure") for text in self.no_cures]
         return (*self.evidence, *cures, *no_cures)

@@ -1,7 +1,7 @@
 """Compares the newest micro-batches of a query with each other: which are slow, what grows, and in which part.
 
 Durations are compared with those of the neighbours, so that slow batches are found among batches that grow as well. The
-batches are those of the evidence, up to ``EVIDENCE_COUNT``. A pattern that is longer is not found.
+batches are those of the evidence, up to ``WINDOW_COUNT``. A pattern that is longer is not found.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from backend.analysis.measures.evidence import EVIDENCE_COUNT
 from backend.analysis.numbers.statistics import median
 from backend.analysis.queries.micro_batches import WARM_UP_COUNT, BatchPart, parts_of
 from backend.analysis.words.thresholds import SLOW_MIN_MS
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.micro_batch import MicroBatch
 
+WINDOW_COUNT: Final = 26
+"""So many of the newest batches are compared: all that are evidence (``assembling.EVIDENCE_COUNT``)."""
 SLOW_BATCH_TIMES: Final = 1.5
 """A batch is slow if it takes this many times as long as its neighbours, and half a second longer."""
 SLOW_BATCH_MIN_MS: Final = 500.0
@@ -135,8 +136,8 @@ def window_of(checkpoints: Sequence[Checkpoint]) -> tuple[Row, ...]:
         if c.header.status is CheckpointStatus.COMPLETED
         and c.header.end_to_end_duration_ms is not None
         and c.batch is not None
-    ][-EVIDENCE_COUNT:]
-    is_begin = len(checkpoints) < EVIDENCE_COUNT
+    ][-WINDOW_COUNT:]
+    is_begin = len(checkpoints) < WINDOW_COUNT
     warm = rows[WARM_UP_COUNT:] if is_begin else [r for r in rows if r.number >= WARM_UP_COUNT]
     return tuple(warm if len(warm) >= GROWTH_MIN_COUNT else rows)
 

@@ -256,7 +256,7 @@ def _cure_rows(part: BatchPart | None) -> list[Evidence]:
     cures, no_cures = _CURES.get(part, ((), ())) if part is not None else ((), ())
     return [
         *(Evidence(f"what cures it: {text}", "cure") for text in cures),
-        *(Evidence(f"what does not: {text}", "no cure") for text in no_cures),
+        *(Evidence(f"what does not help: {text}", "no cure") for text in no_cures),
     ]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backend.advisor import advise
+from backend.analysis.assembling import EVIDENCE_COUNT
 from backend.analysis.queries.causes import CAUSES
+from backend.analysis.queries.series import WINDOW_COUNT
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.advice import Topic
 from backend.domain.engines import SPARK
@@ -22,6 +24,10 @@ def judged(made, *, interval_ms=None, **more):
 
 def statements(found, metric):
     return [e.statement for e in found.verdict.evidence if e.metric == metric]
+
+
+def test_as_many_batches_are_compared_as_are_evidence():
+    assert WINDOW_COUNT == EVIDENCE_COUNT
 
 
 def test_each_cause_has_a_name_of_its_own_and_its_condition_in_words():

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from backend.analysis.health.failures import without_aborted
-from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence, OtherRun
 from backend.domain.checkpoint import (
     Checkpoint,
     CheckpointConfig,
@@ -63,6 +63,7 @@ class RunAt:
     failed_unlisted_count: int | None = None
     placements: tuple[Placement, ...] = ()
     exceptions: tuple[tuple[datetime, str], ...] = ()
+    other_runs: tuple[OtherRun, ...] = ()
     restart_count: int | None = None
     state: JobState | None = None
     engine_state: str | None = None
@@ -93,6 +94,7 @@ class RunAt:
             placements=self.placements,
             late_barriers=late or {},
             exceptions=self.exceptions,
+            other_runs=self.other_runs,
             restart_count=self.restart_count,
             cluster_settings=self.cluster_settings,
             state=self.state,

@@ -16,6 +16,20 @@ from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
 
 
+@dataclass(frozen=True, slots=True)
+class OtherRun:
+    """Another run of a Spark query, under the same checkpoint folder.
+
+    ``heard_at`` is the time of its last report. ``ended_at`` is None if it has not reported its end, and ``error`` is
+    None if it has not failed.
+    """
+
+    started_at: datetime
+    heard_at: datetime
+    ended_at: datetime | None = None
+    error: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvidence:
     """The values of a job that a verdict may use.
@@ -38,6 +52,8 @@ class JobEvidence:
     placements: tuple[Placement, ...] = ()
     late_barriers: Mapping[int, tuple[LateBarrier, ...]] = field(default_factory=dict)
     exceptions: tuple[tuple[datetime, str], ...] = ()
+    other_runs: tuple[OtherRun, ...] = ()
+    """Of a Spark query, the newest other runs with the same id, newest first. Each restart is a run of its own."""
     restart_count: int | None = None
     cluster_settings: ClusterSettings | None = None
     """The settings of the cluster that concern checkpoints; None if they are not known."""

@@ -8,5 +8,7 @@
 * ``accumulating``         causes: state that is never cleaned, and batches that take longer and longer
 * ``rhythms``              causes: batches that are slow every n-th time
 * ``endings``              the known errors with which a query ends
+* ``runs``                 the runs of a query together: repeated ends, two active runs
+* ``verdict_ended``        the verdicts on runs that ended
 * ``verdict_micro_batch``  whether a query keeps up, and which part takes longest
 """

@@ -13,8 +13,9 @@ from datetime import datetime
 
 from backend.analysis.measures import samples
 from backend.analysis.measures.evidence import JobEvidence
-from backend.analysis.queries import endings
 from backend.analysis.queries import micro_batches as batches
+from backend.analysis.queries import runs
+from backend.analysis.queries import verdict_ended as ended
 from backend.analysis.queries.causes import ASYNC_CURE, found_causes, is_by_pauses_alone, leading
 from backend.analysis.queries.facts import Found, facts_of
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport, Sign
@@ -83,10 +84,16 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     """Return the health of a job's micro-batches, and the verdict."""
     failed = _newest_failed(evidence.checkpoints)
     found = batches.report(evidence.checkpoints, evidence.config)
+    repeated = runs.repeated_ends(evidence)
     if failed is not None:
-        return Diagnosis(Health.FAILING, _failure(failed, found, evidence.exceptions))
+        return Diagnosis(Health.FAILING, ended.failure(failed, evidence.exceptions, _rows(found), repeated))
+    if repeated is not None:
+        return Diagnosis(Health.RESTARTING, ended.restarting(repeated, _rows(found)))
     if not found.judged:
         return Diagnosis(Health.TOO_FEW, _nothing_yet(evidence))
+    beside = runs.run_beside(evidence)
+    if beside is not None:
+        return Diagnosis(Health.INTERMITTENT, ended.beside(beside, _rows(found)))
     causes = found_causes(facts_of(evidence.checkpoints, found))
     if found.is_behind:
         first = leading(found, causes)
@@ -120,7 +127,8 @@ def silent(heard_at: datetime) -> Diagnosis:
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
     """Return the verdict on one micro-batch: which part took most of its time, and whether the query kept up then."""
     if checkpoint.header.status is CheckpointStatus.FAILED:
-        return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config), evidence.exceptions)
+        found = batches.report(evidence.checkpoints, evidence.config)
+        return ended.failure(checkpoint, evidence.exceptions, _rows(found))
     number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
     if took is None:
         return _not_ended(checkpoint)
@@ -146,42 +154,6 @@ def count_of(evidence: JobEvidence) -> int:
 def _newest_failed(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     ended = [c for c in checkpoints if c.header.status.is_terminal]
     return ended[-1] if ended and ended[-1].header.status is CheckpointStatus.FAILED else None
-
-
-def _failure(failed: Checkpoint, found: BatchReport, exceptions: Sequence[tuple[datetime, str]]) -> Verdict:
-    message = failed.header.failure_message or "an error without a message"
-    number = failed.header.checkpoint_id
-    full = next((words for at, words in exceptions if at == failed.header.failed_at), "")
-    known = endings.of_message(f"{message}\n{full}", number)
-    rows = [
-        Evidence(f"Spark's error: {message}", "failure message"),
-        Evidence(
-            f"batch {number} follows the last completed one; Spark reports no number for a failed batch",
-            "batch number",
-            Basis.RECONSTRUCTED,
-        ),
-        Evidence(f"a restart of the query begins with batch {number} again", "batch number", Basis.RECONSTRUCTED),
-    ]
-    ended = f"The query ended in batch {number}"
-    if known is None:
-        return Verdict(
-            kind=VerdictKind.UNDECIDED,
-            sentence=f"{ended} with {_short(message)}.",
-            confidence=Confidence.MEDIUM,
-            evidence=(*rows, *_rows(found)),
-            would_decide=("the error in full, among the job's events and in the driver's log",),
-            headline=ended,
-            detail=f"{_short(message)}.",
-        )
-    return Verdict(
-        kind=VerdictKind.UNDECIDED,
-        sentence=f"{ended}. {known.sentence}. Spark's error: {_short(message)}.",
-        confidence=Confidence.HIGH,
-        evidence=(*rows, *known.rows, *_rows(found)),
-        would_decide=known.would_decide,
-        headline=known.headline,
-        detail=f"{known.sentence}. {ended}.",
-    )
 
 
 def _nothing_yet(evidence: JobEvidence) -> Verdict:
@@ -368,8 +340,3 @@ def _state_rows(found: BatchReport) -> list[Evidence]:
         text = f"a recovery would replay {snapshot_lag} batches since the newest snapshot of the state"
         rows.append(Evidence(text, "snapshot lag", Basis.RECONSTRUCTED, snapshot_lag, "count"))
     return rows
-
-
-def _short(message: str) -> str:
-    line = " ".join(message.split()).rstrip(".")
-    return line if len(line) <= 160 else f"{line[:159]}…"

@@ -24,7 +24,7 @@ from backend.analysis import assembling
 from backend.analysis.assembling import EVIDENCE_COUNT, RunAt
 from backend.analysis.health.outliers import reading_spans
 from backend.analysis.health.struck_spans import struck_spans
-from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence, OtherRun
 from backend.analysis.queries import verdict_micro_batch
 from backend.analysis.verdict import without_data
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
@@ -47,6 +47,7 @@ from backend.store.advice.choices import choices_of
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
 from backend.store.jobs.findings import FindingRecord, findings_of, keep_findings, lock_findings
+from backend.store.jobs.other_runs import other_runs_of
 from backend.store.jobs.pressure import Readings, newest_reading_at
 from backend.store.jobs.reader import (
     JobRecord,
@@ -433,7 +434,13 @@ def step_of(run_id: str, instant: datetime) -> int:
     return (int(instant.timestamp()) + crc32(run_id.encode()) % _STEP_S) // _STEP_S
 
 
-def run_at(job: JobRecord, run: RunRecord, shape: RunShape, exceptions: tuple[tuple[datetime, str], ...] = ()) -> RunAt:
+def run_at(
+    job: JobRecord,
+    run: RunRecord,
+    shape: RunShape,
+    exceptions: tuple[tuple[datetime, str], ...] = (),
+    other_runs: tuple[OtherRun, ...] = (),
+) -> RunAt:
     """Return what is known of one run of a job, as it was last read."""
     return RunAt(
         topology=shape.topology,
@@ -444,6 +451,7 @@ def run_at(job: JobRecord, run: RunRecord, shape: RunShape, exceptions: tuple[tu
         failed_unlisted_count=run.failed_unlisted_count,
         placements=run.placements,
         exceptions=exceptions,
+        other_runs=other_runs,
         restart_count=run.restart_count,
         state=run.state,
         engine_state=run.engine_state,
@@ -469,8 +477,11 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     read_at: dict[str, datetime] = {a.record.run.id: a.read_at for a in asked if a.read_at is not None}
     readings = await read_newest(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
+    others = await other_runs_of(connection, sorted(batched))
     found = {
-        r.id: run_at(r, r.run, shapes[r.run.id], exceptions.get(r.run.id, ())).evidence_on_job(
+        r.id: run_at(
+            r, r.run, shapes[r.run.id], exceptions.get(r.run.id, ()), others.get(r.run.id, ())
+        ).evidence_on_job(
             now=r.engine_now(now),
             checkpoints=[
                 Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]

@@ -1,0 +1,35 @@
+"""Reads the other runs of Spark queries: each restart of a query is a run of its own, with the same query id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.analysis.measures.evidence import OtherRun
+from backend.domain.ids import RunId
+
+OTHER_RUNS_MAX: Final = 12
+# A run's id at its engine is the query's id, a slash and its own id. Several queries of a job may have one name.
+_OTHERS = text(
+    "SELECT own.id, r.started_at, r.observed_at, r.ended_at, e.text FROM runs own CROSS JOIN LATERAL ("
+    " SELECT o.id, o.started_at, o.observed_at, o.ended_at FROM runs o WHERE o.job_id = own.job_id AND o.id <> own.id"
+    " AND split_part(o.engine_run_id, '/', 1) = split_part(own.engine_run_id, '/', 1)"
+    " ORDER BY o.started_at DESC, o.id DESC LIMIT :limit) r"
+    " LEFT JOIN LATERAL (SELECT x.text FROM job_events x WHERE x.run_id = r.id AND x.kind = 'exception'"
+    " ORDER BY x.at DESC LIMIT 1) e ON true"
+    " WHERE own.id = ANY(CAST(:runs AS text[])) ORDER BY own.id, r.started_at DESC, r.id DESC"
+)
+
+
+async def other_runs_of(connection: AsyncConnection, run_ids: Sequence[RunId]) -> Mapping[RunId, tuple[OtherRun, ...]]:
+    """Return the newest other runs of the query of each run, newest first."""
+    found: dict[RunId, list[OtherRun]] = {}
+    if not run_ids:
+        return {}
+    values = {"runs": list(run_ids), "limit": OTHER_RUNS_MAX}
+    for run_id, started_at, heard_at, ended_at, error in (await connection.execute(_OTHERS, values)).all():
+        found.setdefault(run_id, []).append(OtherRun(started_at, heard_at, ended_at, error))
+    return {run_id: tuple(rows) for run_id, rows in found.items()}

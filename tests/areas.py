@@ -77,6 +77,7 @@ AREAS = {
         "integration/test_roles_with_a_token.py",
         "integration/test_subtask_matrix.py",
         "integration/test_pressure_history.py",
+        "integration/test_growth.py",
         "contract/test_refused_addresses.py",
         "contract/test_routes_by_role.py",
     ),

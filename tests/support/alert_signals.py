@@ -6,8 +6,11 @@ from datetime import timedelta
 
 from backend.alerting.signals import EndedCheckpoint, JobSignal, Place, TargetSignal
 from backend.analysis.health.finish import PastCheckpoint
+from backend.analysis.health.refusals import Refusal
+from backend.analysis.measures.growing import Growth
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
+from backend.domain.growth import Grown
 from backend.domain.ids import JobId, RunId, TargetId
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
@@ -87,3 +90,22 @@ def linear_past(duration_ms: int, subtasks: int = 10, *, acknowledged: int | Non
     count = subtasks if acknowledged is None else acknowledged
     acks = tuple(duration_ms * (i + 1) // subtasks for i in range(count))
     return PastCheckpoint(acks, subtasks, duration_ms, acknowledged is None)
+
+
+def refusal(*, refused: int = 0, declined: int = 0, silent_ms: float = 7_200_000.0) -> Refusal:
+    """Build what shows that every checkpoint is refused, for two hours unless the caller says another time."""
+    return Refusal(NOW, silent_ms, refused, declined, None, False, None)
+
+
+def growth(**changes: object) -> Growth:
+    """Build a state that doubled in two days at the same input. ``changes`` replace fields."""
+    values: dict = {
+        "what": Grown.STATE,
+        "before": 1.2e9,
+        "after": 2.5e9,
+        "before_at": NOW - timedelta(days=2, hours=12),
+        "span": timedelta(days=2),
+        "input_ratio": 1.0,
+        "is_filling": False,
+    }
+    return Growth(**(values | changes))

@@ -19,16 +19,13 @@ from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
 from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal
 from backend.analysis.health.finish import predict
 from backend.analysis.health.progress import Judged, Judgement, OpenCheckpoint
-from backend.analysis.health.refusals import Refusal
-from backend.analysis.measures.growing import Growth
 from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.domain.checkpoint import CheckpointConfig
-from backend.domain.growth import Grown
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import DebtOrigin, ReplayDebt
 from backend.domain.target import TargetState
 from backend.domain.verdict import Intermittence, Phase, VerdictKind
-from tests.support.alert_signals import CONFIG, RUN, job_signal, linear_past, target_signal
+from tests.support.alert_signals import CONFIG, RUN, growth, job_signal, linear_past, refusal, target_signal
 from tests.support.observations import NOW
 
 JOB_RULES = [r for r in RULES if r.subject is Subject.JOB]
@@ -374,54 +371,6 @@ def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_ne
         assert reading.value == max(15, count)
 
 
-def refusal(*, refused=0, declined=0, silent_ms=7_200_000.0):
-    return Refusal(NOW, silent_ms, refused, declined, None, False, None)
-
-
-def test_checkpoints_that_fail_before_they_start_have_a_rule_of_their_own():
-    signal = job_signal(*["completed"] * 5, refusal=refusal(refused=120))
-    reading = read(_rule("CheckpointsRefused"), signal)
-
-    assert (reading.kind, reading.value) == (ReadingKind.ACTIVE, 120)
-    assert reading.reason == "orders: 120 checkpoints in a row failed without starting"
-    assert "None has begun for 2 h." in reading.annotations["description"]
-    assert reading.checkpoints == (LinkedCheckpoint(RUN, 1),), "the newest completed one"
-    assert read(_rule("ConsecutiveFailures"), signal).kind is ReadingKind.CLEAR
-
-
-def test_checkpoints_that_the_tasks_decline_one_after_the_other_are_refused():
-    reading = read(_rule("CheckpointsRefused"), job_signal("completed", refusal=refusal(declined=4)))
-
-    assert reading.reason == "orders: 4 checkpoints in a row were declined by a task"
-
-
-@pytest.mark.parametrize(
-    ("found", "kind"),
-    [
-        (None, ReadingKind.CLEAR),
-        # A job that starts, restarts or rescales refuses one or two.
-        ({"refused": 2}, ReadingKind.CLEAR),
-        ({"refused": 3}, ReadingKind.ACTIVE),
-        ({"refused": 2, "declined": 1}, ReadingKind.ACTIVE),
-        # At an interval of 5 s, three are refused while a job starts.
-        ({"refused": 3, "silent_ms": 29_000.0}, ReadingKind.CLEAR),
-        # Flink before 1.14 does not count them.
-        ({}, ReadingKind.ACTIVE),
-    ],
-)
-def test_a_few_refused_checkpoints_are_no_alert(found, kind):
-    signal = job_signal("completed", refusal=None if found is None else refusal(**found))
-
-    assert read(_rule("CheckpointsRefused"), signal).kind is kind
-
-
-def test_refused_checkpoints_that_the_engine_does_not_count_are_told_by_the_silence():
-    reading = read(_rule("CheckpointsRefused"), job_signal("completed", refusal=refusal()))
-
-    assert reading.reason == "orders: no checkpoint has begun for 2 h, and a task has finished"
-    assert reading.value == 7200
-
-
 @pytest.mark.parametrize("rule", [r for r in JOB_RULES if r.name is not RuleName.JOB_RESTARTS], ids=lambda r: r.name)
 def test_no_rule_on_checkpoints_fires_while_checkpointing_is_off(rule):
     off = CheckpointConfig(timeout_ms=60_000, is_off=True)
@@ -628,49 +577,3 @@ def test_an_open_checkpoint_is_not_judged_before_the_past_ones_of_its_job_were_r
 
     assert read(_rule(name), whole).kind is ReadingKind.ACTIVE
     assert read(_rule(name), unread).kind is ReadingKind.UNKNOWN
-
-
-def growth(**changes):
-    values = {
-        "what": Grown.STATE,
-        "before": 1.2e9,
-        "after": 2.5e9,
-        "before_at": NOW - timedelta(days=2, hours=12),
-        "span": timedelta(days=2),
-        "input_ratio": 1.0,
-        "is_filling": False,
-    }
-    return Growth(**(values | changes))
-
-
-@pytest.mark.parametrize(
-    ("found", "kind"),
-    [
-        (None, ReadingKind.CLEAR),
-        (growth(), ReadingKind.ACTIVE),
-        (growth(input_ratio=None), ReadingKind.CLEAR),
-        (growth(input_ratio=None, timeout_in=timedelta(days=2)), ReadingKind.ACTIVE),
-        # It may just fill up, unless it will have failed by then.
-        (growth(is_filling=True), ReadingKind.CLEAR),
-        (growth(is_filling=True, timeout_in=timedelta(days=9)), ReadingKind.CLEAR),
-        (growth(is_filling=True, timeout_in=timedelta(days=2)), ReadingKind.ACTIVE),
-        (growth(what=Grown.DURATION, before=9000.0, after=20_000.0), ReadingKind.ACTIVE),
-    ],
-)
-def test_growth_is_an_alert_unless_the_input_may_explain_it_or_the_state_may_just_fill_up(found, kind):
-    assert read(_rule("StateGrowing"), job_signal("completed", growth=found)).kind is kind
-
-
-def test_an_alert_on_growth_says_it_in_a_sentence_and_points_at_no_vertex_if_none_is_known():
-    reading = read(_rule("StateGrowing"), job_signal("completed", growth=growth(), place=Place()))
-
-    assert reading.value == pytest.approx(2.5 / 1.2)
-    assert reading.reason.startswith("orders: the state doubled in 2 days at the same input: 1.2 GB on ")
-    assert reading.annotations["description"] == f"{reading.reason}."
-    more = _rule("StateGrowing", growth_min_ratio=3.0)
-    assert read(more, job_signal("completed", growth=growth())).kind is ReadingKind.CLEAR
-
-
-def test_growth_is_unknown_until_the_history_is_read():
-    signal = job_signal("completed", is_growth_read=False)
-    assert read(_rule("StateGrowing"), signal).kind is ReadingKind.UNKNOWN

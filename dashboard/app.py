@@ -253,6 +253,7 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
     PageKind.INCIDENT: incident.layout,
     PageKind.ALERT: alert.layout,
     PageKind.RUNBOOK: runbook.layout,
+    PageKind.CAUSE: runbook.layout,
     PageKind.UNKNOWN: lambda _: _unknown(),
 }
 

@@ -28,6 +28,7 @@ from backend.contracts.annotations import AnnotationOut
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.board import BoardOut, BoardSort
+from backend.contracts.causes import CausePageOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.comparing import CheckpointComparisonOut
@@ -361,6 +362,10 @@ class ApiClient(WhatIfRequests, SimulationRequests):
     async def runbook(self, rule: str) -> wire.RunbookOut:
         """Return the runbook of an alert rule."""
         return await self._kept_get(f"alert-rules/{_quote(rule)}/runbook", wire.RunbookOut)
+
+    async def cause(self, cause: str) -> CausePageOut:
+        """Return the page of a cause."""
+        return await self._kept_get(f"causes/{_quote(cause)}", CausePageOut)
 
     async def silences(self) -> api.Page[wire.SilenceOut]:
         """Return the silences. The one that ends last comes first."""

@@ -54,6 +54,7 @@ class PageKind(StrEnum):
     ALERT_SILENCES = "alert-silences"
     INCIDENT = "incident"
     RUNBOOK = "runbook"
+    CAUSE = "cause"
     UNKNOWN = "unknown"
 
 
@@ -71,6 +72,7 @@ class Route:
     pressure: pressure_address.PressureView = field(default_factory=pressure_address.PressureView)
     alert: str | None = None
     rule: str | None = None
+    cause: str | None = None
     incident: str | None = None
     incidents: incidents_address.IncidentList = field(default_factory=incidents_address.IncidentList)
     matchers: str = ""
@@ -122,6 +124,7 @@ _ADDRESSES: Final[Mapping[PageKind, _Address]] = {
     PageKind.ALERT: _Address("alerts/{alert}"),
     PageKind.INCIDENT: _Address("incidents/{incident}"),
     PageKind.RUNBOOK: _Address("runbooks/{rule}"),
+    PageKind.CAUSE: _Address("causes/{cause}"),
     PageKind.JOB: _Address("jobs/{job}", lambda search: {"job_view": job_address.parse(search)}),
     PageKind.ADVICE: _Address("jobs/{job}/advice"),
     PageKind.WHAT_IF: _Address("jobs/{job}/whatif", lambda search: {"what_if": whatif_address.parse(search)}),
@@ -210,6 +213,11 @@ def alert(alert_id: str) -> str:
 def runbook(rule: str) -> str:
     """Return the address of a rule's runbook."""
     return _path(PageKind.RUNBOOK, rule=rule)
+
+
+def cause(kind: str) -> str:
+    """Return the address of the page of a cause."""
+    return _path(PageKind.CAUSE, cause=kind)
 
 
 def job(job_id: str) -> str:

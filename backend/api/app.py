@@ -20,6 +20,7 @@ from backend.api.routes import (
     alerts,
     backtests,
     board,
+    causes,
     checkpoints,
     comparing,
     history,
@@ -55,6 +56,7 @@ _ROUTERS: Final = (
     backtests.router,
     simulations.router,
     links.router,
+    causes.router,
 )
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (

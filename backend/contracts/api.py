@@ -61,6 +61,7 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/barriers`` -> BarriersOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/space-time?open=`` -> space_time.SpaceTimeOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/verdict``  -> VerdictOut
+* ``/api/v1/causes/{cause}``                                  -> causes.CausePageOut
 * ``/api/v1/simulation-catalog``                              -> simulations.SimulationCatalogOut
 * ``/api/v1/simulations`` (POST simulations.SimulationIn -> 202) -> simulations.SimulationOut
 * ``/api/v1/simulations/{simulation}`` (GET, DELETE)          -> simulations.SimulationOut
@@ -253,6 +254,7 @@ class VerdictOut(NamesLast):
     """What delays a checkpoint: the vertex, its subtasks, the phase and the cause."""
 
     kind: VerdictKind
+    """The cause. ``/api/v1/causes/{kind}`` has a page on it."""
     vertex: str | None
     vertex_id: str | None = None
     subtasks: list[int]

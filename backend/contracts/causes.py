@@ -11,6 +11,14 @@ from backend.contracts.model import Model
 from backend.domain.verdict import Basis, Phase, VerdictKind
 
 
+class CausePageOut(Model):
+    """The page of a cause: how it looks, how it differs from others, what cures it and what does not."""
+
+    cause: str
+    """A kind of verdict, or ``growth``."""
+    markdown: str
+
+
 class SecondCauseOut(Model):
     """The cause that would limit the checkpoints if the first one were cured.
 

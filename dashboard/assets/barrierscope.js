@@ -291,7 +291,7 @@
             if (linkedZone) { setQuery({ tz: linkedZone }); }
             const path = pathname || "";
             const here = path.startsWith("/ui/targets") ? 1 : path.startsWith("/ui/lab") ? 2
-                : /^\/ui\/(alerts|incidents|runbooks)/.test(path) ? 3 : /^\/ui\/?(jobs\/.*)?$/.test(path) ? 0 : -1;
+                : /^\/ui\/(alerts|incidents|runbooks)/.test(path) ? 3 : /^\/ui\/?((jobs|causes)\/.*)?$/.test(path) ? 0 : -1;
             return [0, 1, 2, 3].map(function (i) { return i === here ? "nav-link is-here" : "nav-link"; });
         },
         title: function (title) {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import EvidenceOut, VerdictOut
 from backend.contracts.causes import CriticalPathOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.verdict import Health
-from dashboard import text
+from dashboard import routes, text
 from dashboard.components import status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
@@ -51,6 +51,7 @@ def verdict_card(
         chips.append(status.phase(verdict.phase))
     chips += _more_chips(verdict, engine)
     chips.append(status.confidence(verdict.confidence))
+    chips.append(dcc.Link("About this verdict", href=routes.cause(verdict.kind), className="hint"))
     then = html.P("At the last reading:", className="hint") if is_past else None
     parts: list[Component | None] = [
         then,

@@ -1,4 +1,4 @@
-"""The page with the runbook of an alert rule, which states what to do when the rule fires."""
+"""The page with the runbook of an alert rule, which states what to do when it fires, or with the page of a cause."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from dashboard.client import ApiClient
 from dashboard.components import cards, freshness
 
 _RETRY = "runbook-retry"
-_LINK_TO_RUNBOOK = re.compile(r"\]\((\w+)\.md\)")
+_LINK = re.compile(r"\]\((?:\.\./(runbooks|causes)/)?([\w-]+)\.md\)")
 
 
 def layout(route: routes.Route) -> Component:
     """Build the page without its text, which the callback adds."""
+    title, above = f"Runbook: {route.rule}", dcc.Link("Alerts", href=routes.alerts())
+    if route.cause is not None:
+        title, above = f"Cause: {route.cause}", dcc.Link("Fleet", href=routes.fleet())
+    here = html.Span("Runbook" if route.cause is None else "Cause")
     return html.Div(
         [
-            dcc.Store(id="runbook-route", data={"rule": route.rule}),
-            dcc.Store(id="runbook-title", data=f"Runbook: {route.rule}"),
+            dcc.Store(id="runbook-route", data={"rule": route.rule, "cause": route.cause}),
+            dcc.Store(id="runbook-title", data=title),
             cards.retry(_RETRY),
-            html.Div(
-                [dcc.Link("Alerts", href=routes.alerts()), " / ", html.Span("Runbook")],
-                className="crumbs hint runbook-crumbs",
-            ),
+            html.Div([above, " / ", here], className="crumbs hint runbook-crumbs"),
             html.Div(id="runbook-message"),
             freshness.undated(),
             html.Div(id="runbook-text"),
@@ -46,13 +47,24 @@ def register(app: Dash, client: ApiClient) -> None:
     )
 
 
-async def show(client: ApiClient, *, route: dict[str, str]) -> Changes:
-    """Return the text of the runbook for the rule in ``route``."""
-    runbook = await client.runbook(route["rule"])
-    return {"message": None, "text": html.Section(runbook_text(runbook.markdown), className="card")}
+async def show(client: ApiClient, *, route: dict[str, str | None]) -> Changes:
+    """Return the text of the runbook for the rule in ``route``, or of the page of the cause."""
+    cause = route.get("cause")
+    if cause is not None:
+        shown = runbook_text((await client.cause(cause)).markdown, is_cause=True)
+    else:
+        shown = runbook_text((await client.runbook(route["rule"] or "")).markdown)
+    return {"message": None, "text": html.Section(shown, className="card")}
 
 
-def runbook_text(markdown: str) -> Component:
-    """Build the text of a runbook. Links to the files of other runbooks become links to the pages of these runbooks."""
-    linked = _LINK_TO_RUNBOOK.sub(lambda found: f"]({routes.runbook(found[1])})", markdown)
-    return dcc.Markdown(linked, className="runbook")
+def runbook_text(markdown: str, *, is_cause: bool = False) -> Component:
+    """Build the text of a runbook, or of the page of a cause.
+
+    Links to the files of runbooks and causes become links to the pages that show them.
+    """
+
+    def linked(found: re.Match[str]) -> str:
+        to_cause = is_cause if found[1] is None else found[1] == "causes"
+        return f"]({routes.cause(found[2]) if to_cause else routes.runbook(found[2])})"
+
+    return dcc.Markdown(_LINK.sub(linked, markdown), className="runbook")

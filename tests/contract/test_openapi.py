@@ -180,4 +180,9 @@ def _known(served):
     subtask = {"vertex": SINK, "subtask": 1}
     wanted = {"shape": "healthy", "protocol": "aligned"}
     queued = httpx.post(f"{served}/api/v1/simulations", json=wanted, timeout=PATIENCE_S).json()
-    return known | absent | {"rule": "CheckpointExpired", "simulation": queued["id"], "number": 0} | subtask
+    return (
+        known
+        | absent
+        | {"rule": "CheckpointExpired", "cause": "capacity", "simulation": queued["id"], "number": 0}
+        | subtask
+    )

@@ -15,8 +15,8 @@ from tests.packaging.wheel_environment import ROOT
 
 _DOCS = ROOT / "docs"
 _LINKING = [ROOT / "README.md", ROOT / "backend" / "runtime" / "PROTOCOL.md", *sorted(_DOCS.rglob("*.md"))]
-# Runbooks begin with the meaning of their alert, decisions and the specification are records.
-_RECORDS = ("runbooks/", "dev/decisions/", "dev/spec/")
+# Runbooks and causes begin with their meaning, decisions and the specification are records.
+_RECORDS = ("runbooks/", "causes/", "dev/decisions/", "dev/spec/")
 _PAGES = [p for p in sorted(_DOCS.rglob("*.md")) if not p.relative_to(_DOCS).as_posix().startswith(_RECORDS)]
 _EVIDENCE = [p for p in sorted((_DOCS / "evidence").glob("*.md")) if p.name != "README.md"]
 _USER_PAGE_WORDS_MAX = 1250

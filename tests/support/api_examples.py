@@ -11,6 +11,7 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.backtests import BacktestIn, BacktestOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.board import BoardOut
+from backend.contracts.causes import CausePageOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.contracts.comparing_windows import WindowsComparisonOut
@@ -45,6 +46,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "card": advice.CardOut,
     "card_verified": advice.CardOut,
     "change_point": ChangePointOut,
+    "cause_page": CausePageOut,
     "checkpoint": api.CheckpointOut,
     "checkpoint_comparison": CheckpointComparisonOut,
     "checkpoint_detail": api.CheckpointDetailOut,

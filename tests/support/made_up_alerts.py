@@ -54,6 +54,8 @@ class MadeUpAlerts:
                 return self._page([_rule_out(r) for r in self.rules.values()])
             case "GET", ["alert-rules", _, "runbook"]:
                 return example("runbook")
+            case "GET", ["causes", _]:
+                return example("cause_page")
             case "PATCH", ["alert-rules", rule]:
                 return self._change(rule, wire.AlertRulePatch.model_validate_json(body))
             case "GET", ["incidents"]:

@@ -160,6 +160,7 @@ PAGES = (
         "#silence-preview b",
     ),
     Example("runbook", PageKind.RUNBOOK, "/ui/runbooks/CheckpointExpired", ".runbook p"),
+    Example("cause", PageKind.CAUSE, "/ui/causes/capacity", ".runbook p"),
     Example("unknown", PageKind.UNKNOWN, "/ui/nothing", ".empty-state h1"),
     # The last one, because it leaves the application.
     Example("login", None, LOGIN_PATH, "#token"),

@@ -163,7 +163,8 @@ def growth(job: JobDetailOut) -> list[Component]:
         return []
     words = found.sentence[:1].upper() + found.sentence[1:]
     hint = "medians of the stored history, compared at the same times of day"
-    return [html.Span([words, " (reconstructed)"], title=hint)]
+    more = dcc.Link("What cures it", href=routes.cause("growth"))
+    return [html.Span([words, " (reconstructed). ", more], title=hint)]
 
 
 def _engine_state(job: JobDetailOut) -> str:

@@ -68,7 +68,8 @@ async def test_what_grows_over_days_stands_below_the_verdict():
     found = GrowthOut(sentence=words, what="state", before=1.2e9, before_at=NOON, after=2.5e9, span_s=172_800.0)
 
     assert texts(parts.growth(detail.model_copy(update={"growth": found}))) == (
-        "The state doubled in 2 days at the same input: 1.2 GB on Wed 25 Nov, 2.5 GB in the last 24 h (reconstructed)"
+        "The state doubled in 2 days at the same input: 1.2 GB on Wed 25 Nov, 2.5 GB in the last 24 h (reconstructed). "
+        "What cures it"
     )
     assert parts.growth(detail.model_copy(update={"growth": None})) == []
 

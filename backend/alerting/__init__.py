@@ -5,6 +5,8 @@ Pure: no clock, no I/O, no random numbers. Import layer 2 (see README).
 * ``rules``       the rules with their editable thresholds and times
 * ``signals``     the current values of a job or target, collected by the caller
 * ``conditions``  (rule, signal) -> reading: active, clear, unknown or gone
+* ``unlisted_conditions``  the conditions that the listed checkpoints do not show
+* ``readings``    the readings of the rules on jobs, with their texts
 * ``lifecycle``   (timing, state, reading, now) -> next state and event
 * ``evaluation``  one evaluation of every rule for every signal
 * ``incidents``   which alerts are one incident: one cause at one job or target

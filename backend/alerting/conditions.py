@@ -11,7 +11,9 @@ from datetime import timedelta
 from itertools import pairwise
 from statistics import median
 
+from backend.alerting import unlisted_conditions
 from backend.alerting.lifecycle import OVER, LinkedCheckpoint, Reading, ReadingKind
+from backend.alerting.readings import active, clear
 from backend.alerting.rules import RuleName, RuleSettings
 from backend.alerting.signals import (
     FAILURES_COUNTED_MAX,
@@ -26,13 +28,12 @@ from backend.alerting.signals import (
 from backend.analysis.health.finish import is_warned, predict, warned_from
 from backend.analysis.health.health import restart_loop
 from backend.analysis.health.progress import Judged
-from backend.analysis.measures.growing import sentence
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
-from backend.domain.replay_debt import debt_sentence, debt_words, origin_words
+from backend.domain.replay_debt import debt_sentence, origin_words
 from backend.domain.target import TargetState
 from backend.domain.verdict import VerdictKind
 
@@ -97,7 +98,7 @@ def _of_job(settings: RuleSettings, signal: JobSignal) -> Reading:
         return Reading(ReadingKind.UNKNOWN, signal.stale_reason)
     is_off = signal.config is not None and signal.config.is_off and signal.opened is None
     if is_off and settings.rule.name is not RuleName.JOB_RESTARTS:
-        return _clear(signal, "checkpointing is off")
+        return clear(signal, "checkpointing is off")
     return _JOB_RULES[settings.rule.name](settings, signal)
 
 
@@ -119,14 +120,14 @@ def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
     newest = signal.ended[-int(settings["window_count"]) :]
     found = [c for c in newest if c.reason is FailureReason.EXPIRED]
     if not newest:
-        return _clear(signal, "no checkpoint has ended yet")
+        return clear(signal, "no checkpoint has ended yet")
     if len(found) < settings["expired_min_count"]:
-        return _clear(signal, f"{len(found)} of the {len(newest)} newest ended checkpoints expired")
+        return clear(signal, f"{len(found)} of the {len(newest)} newest ended checkpoints expired")
     last = found[-1]
     after = f" after {say.duration(last.duration_ms)}" if last.duration_ms is not None else ""
     summary = f"{signal.name}: checkpoint {last.checkpoint_id} expired{after}"
     more = f"{say.of_the_last(len(found), len(newest))} expired. " if len(found) > 1 else ""
-    return _active(signal, summary, f"{more}{_how_often(signal)}", signal.place, _linked(found), value=len(found))
+    return active(signal, summary, f"{more}{_how_often(signal)}", signal.place, _linked(found), value=len(found))
 
 
 def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -137,7 +138,7 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
         if checkpoint.is_failure:
             row.insert(0, checkpoint)
     if len(row) < settings["failures_min_count"]:
-        return _clear(signal, f"{len(row)} failures in a row")
+        return clear(signal, f"{len(row)} failures in a row")
     reasons = [c.reason.value for c in row if c.reason is not None]
     commonest = max(reasons, key=lambda r: (reasons.count(r), r), default="unknown")
     # The signal lists only the newest checkpoints, so ``row`` may be shorter than the number of failures that it
@@ -145,28 +146,7 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
     count = max(len(row), signal.failures_in_row_count)
     more = " or more" if count >= FAILURES_COUNTED_MAX else ""
     summary = f"{signal.name}: the last {count}{more} checkpoints failed"
-    return _active(signal, summary, f"Most frequent reason: {commonest}. ", signal.place, _linked(row), value=count)
-
-
-def _refused(settings: RuleSettings, signal: JobSignal) -> Reading:
-    """Evaluate whether checkpoints fail before they start, so that the engine lists none of them."""
-    refusal = signal.refusal
-    if refusal is None:
-        return _clear(signal, "checkpoints begin, or none was due")
-    count, silent = refusal.refused_count + refusal.declined_count, say.duration(refusal.silent_ms)
-    if refusal.is_counted and count < settings["refused_min_count"]:
-        return _clear(signal, f"{count} checkpoints in a row were refused")
-    if refusal.silent_ms < 1000 * settings["silence_min_s"]:
-        return _clear(signal, f"no checkpoint has begun for {silent}")
-    linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
-    if not refusal.is_counted:
-        # Flink before 1.14 counts no refused checkpoint. A finished task and the long silence show it.
-        summary = f"{signal.name}: no checkpoint has begun for {silent}, and a task has finished"
-        return _active(signal, summary, "", signal.place, linked, value=refusal.silent_ms / 1000)
-    how = "failed without starting" if refusal.refused_count else "were declined by a task"
-    about = "about " if refusal.is_about else ""
-    summary = f"{signal.name}: {about}{count} checkpoints in a row {how}"
-    return _active(signal, summary, f"None has begun for {silent}. ", signal.place, linked, value=count)
+    return active(signal, summary, f"Most frequent reason: {commonest}. ", signal.place, _linked(row), value=count)
 
 
 def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -181,7 +161,7 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
     # after it, so a job with several runs gets more time.
     if own / timedelta(milliseconds=1) <= window_ms and age_ms <= window_ms + 2 * longest_ms * (run_count > 1):
         words = f"it ran {say.duration(max(0.0, age_ms))}{runs} since its last completed checkpoint or its start"
-        return _clear(signal, f"{words}, within the health window of {say.duration(window_ms)}")
+        return clear(signal, f"{words}, within the health window of {say.duration(window_ms)}")
     summary = f"{signal.name}: no checkpoint completed for {say.duration(age_ms)}{runs}"
     last = (
         "" if signal.last_completed is None else f"The last completed one was checkpoint {signal.last_completed[1]}. "
@@ -192,7 +172,7 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
         newest = (*newest, LinkedCheckpoint(signal.opened.run_id, signal.opened.checkpoint_id))
     if not newest and signal.last_completed is not None:
         newest = (LinkedCheckpoint(*signal.last_completed),)
-    return _active(signal, summary, more, signal.place, newest, value=age_ms / 1000)
+    return active(signal, summary, more, signal.place, newest, value=age_ms / 1000)
 
 
 def _ran_without_one(signal: JobSignal) -> tuple[timedelta, timedelta, int]:
@@ -230,15 +210,13 @@ def _replay_debt(settings: RuleSettings, signal: JobSignal) -> Reading:
     age_ms = debt.age_ms(signal.now_engine)
     limit_ms = max(1000 * settings["debt_min_s"], settings["window_ratio"] * window_ms)
     if age_ms <= limit_ms:
-        return _clear(
-            signal, f"{debt_sentence(age_ms, is_at_least=debt.is_at_least)}, at most {say.duration(limit_ms)}"
-        )
+        return clear(signal, f"{debt_sentence(age_ms, is_at_least=debt.is_at_least)}, at most {say.duration(limit_ms)}")
     summary = f"{signal.name}: {debt_sentence(age_ms, is_at_least=debt.is_at_least)}"
     since = f"It counts {origin_words(debt.origin, debt.checkpoint_id)}. "
     newest = _linked([c for c in signal.ended if c.is_failure][-3:])
     if debt.checkpoint_id is not None:
         newest = (LinkedCheckpoint(signal.run_id, debt.checkpoint_id), *newest)
-    return _active(signal, summary, since, signal.place, newest, value=age_ms / 1000)
+    return active(signal, summary, since, signal.place, newest, value=age_ms / 1000)
 
 
 def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -290,7 +268,7 @@ def _times_out(signal: JobSignal, opened: OpenSignal, what: str, words: str, val
     far = f"{opened.running.acknowledged_count} of {opened.running.subtask_count} subtasks have acknowledged after"
     more = f"{words}. {far} {say.duration(opened.running.elapsed_ms)}. "
     linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
-    return _active(signal, summary, more, _merged(signal.place, opened.waiting), linked, value=value)
+    return active(signal, summary, more, _merged(signal.place, opened.waiting), linked, value=value)
 
 
 def _calm(settings: RuleSettings, signal: JobSignal, why: str) -> Reading:
@@ -304,7 +282,7 @@ def _calm(settings: RuleSettings, signal: JobSignal, why: str) -> Reading:
     done = [c for c in newest if c.status is CheckpointStatus.COMPLETED]
     if len(done) == count:
         which = "the newest ended checkpoint" if count == 1 else f"the {count} newest ended checkpoints"
-        return _clear(signal, f"{why}; {which} completed")
+        return clear(signal, f"{why}; {which} completed")
     done_words = "the newest ended checkpoint did not complete"
     if count > 1:
         done_words = f"only {len(done)} of the {count} newest ended checkpoints completed"
@@ -343,37 +321,14 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
     more = f"{opened.judgement.rule[0].upper()}{opened.judgement.rule[1:]}. "
     linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
     place = _merged(signal.place, opened.waiting)
-    return _active(signal, summary, more, place, linked, value=opened.silent_ms / 1000)
-
-
-def _growing(settings: RuleSettings, signal: JobSignal) -> Reading:
-    if not signal.is_growth_read:
-        return Reading(ReadingKind.UNKNOWN, "its history has not been read yet")
-    found = signal.growth
-    if found is None:
-        return _clear(signal, "nothing has doubled within the known days, or the input explains it")
-    text = sentence(found)
-    if found.ratio < settings["growth_min_ratio"]:
-        return _clear(signal, text)
-    left_s = None if found.timeout_in is None else found.timeout_in.total_seconds()
-    is_soon = left_s is not None and left_s <= settings["timeout_within_s"]
-    if found.is_filling and not is_soon:
-        return _clear(signal, text)
-    if found.input_ratio is None and not is_soon:
-        # Its input may have grown as well.
-        return _clear(signal, text)
-    summary = f"{signal.name}: {text}"
-    linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
-    # Nothing need hold the barrier yet.
-    where = "" if signal.place.vertex is None else None
-    return _active(signal, summary, "", signal.place, linked, value=found.ratio, where=where)
+    return active(signal, summary, more, place, linked, value=opened.silent_ms / 1000)
 
 
 def _restarts(settings: RuleSettings, signal: JobSignal) -> Reading:
     loop = restart_loop(signal.restarted_at, signal.now_engine)
     if len(loop) < settings["restarts_min_count"]:
         known = f"{len(signal.restarted_at)} known" if signal.restarted_at else "none known"
-        return _clear(signal, f"it does not restart again and again ({known})")
+        return clear(signal, f"it does not restart again and again ({known})")
     usual_ms = median((b - a) / timedelta(milliseconds=1) for a, b in pairwise(loop))
     summary = f"{signal.name}: the job restarts every {say.duration(usual_ms)}"
     since = loop[0].strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -382,13 +337,13 @@ def _restarts(settings: RuleSettings, signal: JobSignal) -> Reading:
         # Otherwise the sentence of the verdict, which follows, says this and quotes the newest exception.
         more += "The exceptions of the job name the cause. "
     newest = _linked([c for c in signal.ended if c.is_failure][-3:] or list(signal.ended[-1:]))
-    return _active(signal, summary, more, signal.place, newest, value=len(loop))
+    return active(signal, summary, more, signal.place, newest, value=len(loop))
 
 
 def _unreadable(settings: RuleSettings, signal: JobSignal) -> Reading:
     why = signal.unread_reason
     if why is None:
-        return _clear(signal, "it is read")
+        return clear(signal, "it is read")
     summary = f"{signal.name}: what {signal.target_name} reports about it cannot be read"
     cause = f"{why[:1].upper()}{why[1:]}. " if why else ""
     annotations = {
@@ -469,34 +424,6 @@ def _watchdog(settings: RuleSettings, signal: ServiceSignal) -> Reading:
 # --- words --------------------------------------------------------------------------------------------------------
 
 
-def _active(
-    signal: JobSignal,
-    summary: str,
-    more: str,
-    place: Place,
-    checkpoints: tuple[LinkedCheckpoint, ...],
-    *,
-    value: float,
-    where: str | None = None,
-) -> Reading:
-    parts = [f"{summary}. {more}{_where(place) if where is None else where}".strip()]
-    annotations = {"summary": summary, "job": signal.name}
-    if signal.debt is not None:
-        age_ms, is_at_least = signal.debt.age_ms(signal.now_engine), signal.debt.is_at_least
-        annotations["replay_debt"] = debt_words(age_ms, is_at_least=is_at_least)
-        sentence = debt_sentence(age_ms, is_at_least=is_at_least)
-        if sentence not in summary:
-            parts.append(f"{sentence[:1].upper()}{sentence[1:]}.")
-    annotations["description"] = " ".join(parts)
-    annotations["vertex"] = place.vertex or "not known"
-    annotations["subtasks"] = _subtasks(place)
-    annotations["hosts"] = ", ".join(place.hosts) or "not known"
-    annotations["phase"] = place.phase.value if place.phase is not None else "not known"
-    if place.cause is not None:
-        annotations["cause"] = place.cause.value
-    return Reading(ReadingKind.ACTIVE, summary, float(value), annotations, checkpoints)
-
-
 def _active_target(signal: TargetSignal, summary: str, more: str, age_ms: float | None) -> Reading:
     named = list(signal.job_names[:_JOBS_NAMED_MAX])
     if len(signal.job_names) > _JOBS_NAMED_MAX:
@@ -510,32 +437,6 @@ def _active_target(signal: TargetSignal, summary: str, more: str, age_ms: float 
         "jobs": ", ".join(signal.job_names) or "not known",
     }
     return Reading(ReadingKind.ACTIVE, summary, None if age_ms is None else age_ms / 1000, annotations)
-
-
-def _clear(signal: JobSignal, why: str) -> Reading:
-    return Reading(ReadingKind.CLEAR, why)
-
-
-def _where(place: Place) -> str:
-    if place.vertex is None:
-        # Some causes have no vertex: the coordinator, or restarts that are no checkpoint's fault.
-        is_outside = place.cause is not None and place.sentence is not None
-        return place.sentence or "" if is_outside else "It is not known yet which vertex holds the barrier."
-    # The annotation ``vertex`` has the whole name.
-    name = say.vertex(place.vertex)
-    who = f"{name} {say.subtasks(place.subtasks)}" if place.subtasks else name
-    if place.last_subtask is not None:
-        who = f"{name} subtask {place.last_subtask} first, the last of its {len(place.subtasks)}"
-    on = f" on {say.listed(place.hosts)}" if place.hosts else ""
-    phase = "" if place.phase is None else f"the {say.PHASE_WORDS[place.phase]} "
-    sentence = f" {place.sentence}" if place.sentence else ""
-    return f"Look at {phase}{who}{on}.{sentence}"
-
-
-def _subtasks(place: Place) -> str:
-    """Name the subtasks. If checkpoints wait for one of them again and again, it is first: ``3 (last of 0, 1, 3)``."""
-    named = ", ".join(map(str, place.subtasks)) or "not known"
-    return named if place.last_subtask is None else f"{place.last_subtask} (last of {named})"
 
 
 def _merged(verdict: Place, waiting: Place) -> Place:
@@ -552,12 +453,12 @@ def _linked(checkpoints: list[EndedCheckpoint]) -> tuple[LinkedCheckpoint, ...]:
 _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
     RuleName.CHECKPOINT_EXPIRED: _expired,
     RuleName.CONSECUTIVE_FAILURES: _consecutive,
-    RuleName.CHECKPOINTS_REFUSED: _refused,
+    RuleName.CHECKPOINTS_REFUSED: unlisted_conditions.refused,
     RuleName.NO_COMPLETED_CHECKPOINT: _none_completed,
     RuleName.REPLAY_DEBT: _replay_debt,
     RuleName.CHECKPOINT_WILL_TIME_OUT: _will_time_out,
     RuleName.CHECKPOINT_STUCK: _stuck,
-    RuleName.STATE_GROWING: _growing,
+    RuleName.STATE_GROWING: unlisted_conditions.growing,
     RuleName.JOB_RESTARTS: _restarts,
     RuleName.JOB_UNREADABLE: _unreadable,
 }

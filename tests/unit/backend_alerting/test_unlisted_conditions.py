@@ -1,4 +1,4 @@
-"""Conditions of the rules on checkpoints that are refused before they start, and on growth over days."""
+"""Conditions that the listed checkpoints do not show: checkpoints refused before they start, and growth over days."""
 
 from __future__ import annotations
 

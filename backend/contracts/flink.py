@@ -95,6 +95,7 @@ MAX_BUFFERS_PER_CHANNEL: Final = f"{_MEMORY}max-buffers-per-channel"
 SEGMENT_SIZE: Final = "taskmanager.memory.segment-size"
 RECOVER_OUTPUT_DOWNSTREAM: Final = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
 DURING_RECOVERY: Final = "execution.checkpointing.during-recovery.enabled"
+UNALIGNED: Final = "execution.checkpointing.unaligned.enabled"
 AFTER_TASKS_FINISH: Final = "execution.checkpointing.checkpoints-after-tasks-finish"
 SCHEDULER: Final = "jobmanager.scheduler"
 SCHEDULER_MODE: Final = "scheduler-mode"
@@ -109,6 +110,7 @@ _CLUSTER_OPTIONS: Final = (
     DEBLOAT_PERIOD,
     RECOVER_OUTPUT_DOWNSTREAM,
     DURING_RECOVERY,
+    UNALIGNED,
     AFTER_TASKS_FINISH,
     SCHEDULER,
     SCHEDULER_MODE,

@@ -13,8 +13,9 @@ from itertools import pairwise
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.proposing import Proposal, expect, proposal, share_interval
 from backend.advisor.rules.aligned_timeout import nice_ms
-from backend.advisor.rules.intervals import UNLIMITED_COUNT, transaction_timeout_ms
+from backend.advisor.rules.intervals import transaction_timeout_ms
 from backend.advisor.rules.lints import retained_count
+from backend.advisor.rules.tolerance import UNLIMITED_COUNT
 from backend.advisor.sentences import cause_words
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (

@@ -17,6 +17,7 @@ from backend.advisor.proposing import Proposal, expect, proposal, share_interval
 from backend.advisor.rules import version_faults
 from backend.advisor.rules.aligned_timeout import nice_ms
 from backend.advisor.rules.lints import version_of
+from backend.advisor.rules.tolerance import UNLIMITED_COUNT
 from backend.advisor.sentences import cause_words
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (
@@ -36,9 +37,6 @@ from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import Basis, Confidence, VerdictKind
-
-UNLIMITED_COUNT = 2**31 - 1
-"""The number of tolerable failures that an engine reports if there is no limit: the largest Java int."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from backend.advisor.advice import Lint
-from backend.advisor.rules import pauses, version_faults
+from backend.advisor.rules import pauses, tolerance, version_faults
 from backend.advisor.rules.version_faults import Version
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import STORE_MIN_RATIO
@@ -33,13 +33,17 @@ _FLIP_547 = "https://cwiki.apache.org/confluence/display/FLINK/FLIP-547%3A+Suppo
 _RECOVER_DOWNSTREAM = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
 _DURING_RECOVERY = "execution.checkpointing.during-recovery.enabled"
 _RETAINED = "execution.checkpointing.num-retained"
+_UNALIGNED = "execution.checkpointing.unaligned.enabled"
 _AFTER_FINISH = "execution.checkpointing.checkpoints-after-tasks-finish"
 _BUFFERS = (
     "taskmanager.network.memory.buffers-per-channel",
     "taskmanager.network.memory.floating-buffers-per-gate",
     "taskmanager.network.memory.max-buffers-per-channel",
 )
-OPTIONS = (_RECOVER_DOWNSTREAM, _DURING_RECOVERY, _RETAINED, _AFTER_FINISH, *_BUFFERS, *version_faults.OPTIONS)
+OPTIONS = (
+    *(_RECOVER_DOWNSTREAM, _DURING_RECOVERY, _RETAINED, _UNALIGNED, _AFTER_FINISH),
+    *(*_BUFFERS, *version_faults.OPTIONS),
+)
 """The options of the cluster that lints read, under their newest names."""
 # From this amount on, reading and processing the in-flight data after a restore takes long enough to matter.
 _PERSISTED_LARGE_BYTES = 256 << 20
@@ -183,6 +187,7 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             "Tolerate some failures, for example 3. Each makes the job replay more input if it restarts later.",
             f"{_CONFIG_DOCS}#execution-checkpointing-tolerable-failed-checkpoints",
         )
+    yield from tolerance.lints_of(known, config)
     if config.timeout_ms is not None and config.interval_ms is not None and config.timeout_ms < config.interval_ms:
         timeout, interval = say.duration(config.timeout_ms), say.duration(config.interval_ms)
         yield Lint(
@@ -203,10 +208,26 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             "Allow one checkpoint at a time.",
             f"{_UNALIGNED_DOCS}#limitations",
         )
+    yield from _unaligned_ignored(known)
     yield from _concurrent(known, config)
     yield from _after_tasks_finish(known)
     yield from _retained(known)
     yield from _multiplying(known)
+
+
+def _unaligned_ignored(known: Situation) -> Iterator[Lint]:
+    """Yield a lint if the cluster enables unaligned checkpoints and the job's mode leaves them off."""
+    there = _found(known, _UNALIGNED)
+    if there is not None and there[1].lower() == "true" and known.is_exactly_once is False:
+        yield Lint(
+            "unaligned-needs-exactly-once",
+            LintLevel.WARNING,
+            "Unaligned checkpoints are set and off, because the job's mode is at-least-once",
+            f"The cluster sets {there[0]} to true. Flink switches it off for a job that is not exactly-once, with no more"
+            " than a line in a log. At-least-once checkpoints do not align, so a barrier still waits in the queues.",
+            "Set execution.checkpointing.mode to EXACTLY_ONCE if barriers shall overtake queues.",
+            f"{_UNALIGNED_DOCS}#limitations",
+        )
 
 
 def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:

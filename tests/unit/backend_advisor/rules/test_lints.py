@@ -126,6 +126,50 @@ def test_not_tolerating_a_failed_checkpoint_is_worse_once_one_has_failed():
     assert "tolerable-0" not in _codes(_calm(config=replace(zero, tolerable_failed_count=None)))
 
 
+@pytest.mark.parametrize(
+    ("tolerated", "run", "is_reported"),
+    [
+        (3, [quick(1), *expired_run()[1:4]], True),
+        (3, [quick(1), *expired_run()[1:3]], False),
+        (3, [*expired_run()[:3], quick(4)], False),
+        (1, [quick(1), *expired_run()[1:2]], True),
+        # Zero has a lint of its own, and without a limit none restarts the job.
+        (0, expired_run(), False),
+        (2**31 - 1, expired_run(), False),
+        (None, expired_run(), False),
+    ],
+)
+def test_a_job_that_one_more_expired_checkpoint_restarts_is_reported(tolerated, run, is_reported):
+    advice = advised(run, config=replace(EXACTLY_ONCE, tolerable_failed_count=tolerated))
+
+    assert ("tolerance-used-up" in _codes(advice)) is is_reported
+    if is_reported:
+        found = _one(advice, "tolerance-used-up")
+        assert found.level is LintLevel.DANGER
+        assert "expired, and " in found.detail
+
+
+def test_failures_before_a_restart_do_not_count_to_the_tolerated_ones():
+    config = replace(EXACTLY_ONCE, tolerable_failed_count=3)
+    run = expired_run(4)
+    at = run[2].header.triggered_at
+
+    assert "tolerance-used-up" in _codes(advised(run, config=config))
+    assert "tolerance-used-up" not in _codes(advised(run, config=config, exceptions=((at, "lost"),)))
+
+
+def test_unaligned_checkpoints_that_the_mode_leaves_off_are_reported():
+    code, loose = "unaligned-needs-exactly-once", replace(EXACTLY_ONCE, mode="at_least_once")
+    on = (("execution.checkpointing.unaligned.enabled", "true"),)
+
+    assert code in _codes(_calm(config=loose, cluster_settings=on, version="1.20.5"))
+    assert code in _codes(
+        _calm(config=loose, cluster_settings=(("execution.checkpointing.unaligned", "true"),), version="1.13.6")
+    )
+    assert code not in _codes(_calm(config=EXACTLY_ONCE, cluster_settings=on, version="1.20.5"))
+    assert code not in _codes(_calm(config=loose, cluster_settings=(), version="1.20.5"))
+
+
 def test_a_timeout_below_the_interval_is_reported():
     short = replace(EXACTLY_ONCE, interval_ms=60_000, timeout_ms=30_000)
 

@@ -130,8 +130,10 @@ def _is_long(case: Case, piece: Piece, least: float) -> bool:
         is_queue = piece.busy is not None and piece.record_ms < PHASE_MIN_RATIO * piece.wait_ms
         return piece.record_ms >= least and not is_queue
     if not piece.is_without_record:
-        # One record more may have been read between the readings, and none of the records took less than this.
-        return piece.record_ms * (1 + len(piece.subtasks) / piece.records) >= least
+        # One record more may have been read between the readings, and none of the records took less than this. The
+        # readings may lie too close together to show a long record, but all records since the task began may show it.
+        is_shown = piece.record_ms * (1 + len(piece.subtasks) / piece.records) >= least
+        return is_shown or has_hardly_read(case, piece.vertex_id, piece.subtasks, least)
     # Counters may not have changed by chance, or because they are not updated. A rate is a mean over a minute.
     is_shown = piece.rate_per_s == 0.0 or piece.record_ms >= SLOW_TRAVEL_MS
     return is_shown or has_hardly_read(case, piece.vertex_id, piece.subtasks, least)

@@ -10,7 +10,19 @@ import pytest
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.pressure import FETCH_INTERVAL_KEY
 from backend.domain.verdict import Confidence, VerdictKind
-from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, reading
+from tests.support.handwritten_jobs import (
+    ALIGNED,
+    LAST,
+    MIDDLE,
+    SOURCE,
+    START,
+    chain,
+    completed,
+    detail,
+    failed,
+    job,
+    reading,
+)
 
 TIMES = (20, 40, 60)
 
@@ -83,6 +95,33 @@ def test_few_records_between_two_readings_bound_the_time_of_a_record():
     assert found.kind is VerdictKind.CALLBACK
     assert "at least 13.3 s with each record" in found.sentence
     assert found.evidence[0].is_lower_bound
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        pytest.param(2_880, VerdictKind.CALLBACK, id="30 s a record in a day"),
+        pytest.param(86_400, VerdictKind.CAPACITY, id="a second a record in a day"),
+    ],
+)
+def test_a_record_that_ends_between_two_near_readings_does_not_make_a_long_piece_a_lack_of_capacity(before, kind):
+    """Goal: with readings 14 s apart and values that may be 10 s old, the records of the whole run show the piece."""
+    run = [failed(n, *expired(n).details, after_ms=600_000, every_s=600) for n in range(-5, 0)]
+    readings = [
+        reading(v, [busy] * 2, [held] * 2, records=[count] * 2, at_s=at)
+        for at, count in ((46, before), (60, before + 1))
+        for v, busy, held in ((SOURCE, 0.0, 0.9), (MIDDLE, 1.0, 0.0), (LAST, 0.1, 0.0))
+    ]
+
+    found = judged(
+        readings,
+        run=run,
+        started_at=START - timedelta(days=1),
+        cluster_settings=((FETCH_INTERVAL_KEY, "10000 ms"),),
+        config=replace(ALIGNED, interval_ms=60_000),
+    )
+
+    assert (found.kind, found.vertex) == (kind, "middle")
 
 
 def late_at_the_sink(number):

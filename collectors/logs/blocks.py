@@ -31,10 +31,22 @@ ShowBytes = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A line with one of the texts, and what follows it: the lines of its stack trace, and more."""
+    """A line with one of the texts. What follows it begins at ``begin`` in ``block``."""
 
     line: bytes
-    rest: bytes
+    block: bytes
+    begin: int = 0
+
+    def lines_after(self, count_max: int) -> Iterator[bytes]:
+        """Yield the lines that follow, up to ``TRACE_BYTES`` after the line: of its stack trace, and others."""
+        at, end = self.begin, min(len(self.block), self.begin + TRACE_BYTES)
+        for _ in range(count_max):
+            if at >= end:
+                return
+            after = self.block.find(b"\n", at, end)
+            stop = end if after < 0 else after
+            yield self.block[at:stop]
+            at = stop + 1
 
 
 def files_of(names: Sequence[str], *, option: str, wanted: Callable[[Path], bool]) -> list[str]:
@@ -150,4 +162,4 @@ def _in_block(block: bytes, end: int, texts: Sequence[bytes]) -> Iterator[Hit]:
     for start in sorted(starts):
         after = block.find(b"\n", start)
         stop = len(block) if after < 0 else after
-        yield Hit(block[start : min(stop, start + TRACE_BYTES)].rstrip(b"\r"), block[stop + 1 : start + TRACE_BYTES])
+        yield Hit(block[start : min(stop, start + TRACE_BYTES)].rstrip(b"\r"), block, stop + 1)

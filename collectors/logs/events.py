@@ -87,13 +87,13 @@ def read_into(story: Story, hit: Hit) -> None:
     if record is None:
         _continued(story, hit)
         return
-    if any(text in hit.line for text in _OF_TASK_MANAGERS):
+    if _OF_TASK_MANAGERS.search(hit.line) is not None:
         story.task_manager_count += 1
-    for texts, read in _READERS:
-        if any(text in record.text for text in texts):
+    for text, read in _READERS:
+        if text in record.text:
             if read(story, record):
                 story.saw(record.at)
-            elif any(text in record.text for text in _SURE):
+            elif any(sure in record.text for sure in _SURE):
                 story.unreadable_count += 1
             break
     _known(story, record)
@@ -104,7 +104,7 @@ _SURE: Final = ("Triggering checkpoint ", "Completed checkpoint ", "Decline chec
 
 
 # The classes that log on TaskManagers only.
-_OF_TASK_MANAGERS: Final = (b"taskmanager.Task", b"taskexecutor.TaskExecutor", b"runtime.tasks.")
+_OF_TASK_MANAGERS: Final = re.compile(rb"taskmanager\.Task|taskexecutor\.TaskExecutor|runtime\.tasks\.")
 
 
 def _continued(story: Story, hit: Hit) -> None:
@@ -246,7 +246,8 @@ def _switched(story: Story, record: Record) -> bool:
     found = _TASK_STATE.search(record.text)
     if found is None:
         return False
-    task = f"{found['task'].strip()} ({found['index']}/{found['total']})"
+    # Flink's logs count subtasks from 1, its REST from 0.
+    task = f"{found['task'].strip()} subtask {int(found['index']) - 1} of {found['total']}"
     story.remember(found["attempt"], task)
     if found["new"] == "FAILED":
         _task_failed(story, found["attempt"], task, record)
@@ -310,23 +311,23 @@ def task_of(story: Story, attempt: str) -> str:
     # Another attempt of the same vertex may have been named.
     for other, task in story.attempts.items():
         if vertex in other:
-            name, _, total = task.rpartition(" (")
-            return f"{name} ({subtask + 1}/{total.partition('/')[2]}"
+            name, total = task.rpartition(" subtask ")[0], task.rpartition(" of ")[2]
+            return f"{name} subtask {subtask} of {total}"
     return f"subtask {subtask} of vertex {vertex}"
 
 
 _Reader = Callable[[Story, Record], bool]
-_READERS: Final[tuple[tuple[tuple[str, ...], _Reader], ...]] = (
-    (("Triggering checkpoint ",), _triggered),
-    (("Completed checkpoint ",), _completed),
-    ((" expired before completing.",), _expired),
-    (("Decline checkpoint ",), _declined),
-    (("Received late message for now expired",), _late),
-    (("Failed to trigger ",), _failed),
-    (("Triggering Checkpoint ",), _trigger_failed),
-    (("Restoring job ",), _restored),
-    ((" switched from ",), _switched),
-    (("(Version: ",), _version),
-    (("Loading configuration property: execution.checkpointing.",), _setting),
-    (("asynchronous part of checkpoint ",), _async_failed),
+_READERS: Final[tuple[tuple[str, _Reader], ...]] = (
+    ("Triggering checkpoint ", _triggered),
+    ("Completed checkpoint ", _completed),
+    (" expired before completing.", _expired),
+    ("Decline checkpoint ", _declined),
+    ("Received late message for now expired", _late),
+    ("Failed to trigger ", _failed),
+    ("Triggering Checkpoint ", _trigger_failed),
+    ("Restoring job ", _restored),
+    (" switched from ", _switched),
+    ("(Version: ", _version),
+    ("Loading configuration property: execution.checkpointing.", _setting),
+    ("asynchronous part of checkpoint ", _async_failed),
 )

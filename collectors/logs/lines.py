@@ -27,6 +27,7 @@ _LEVEL: Final = re.compile(r"\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b")
 # The time begins within so many characters, after the prefixes of container runtimes and shippers.
 _HEAD_MAX: Final = 200
 _PREFIX_MAX: Final = 40
+_SAME_HEAD: Final = 4
 _TRACE_LINES_MAX: Final = 300
 _MESSAGE_KEYS: Final = ("message", "msg", "log", "@message", "formattedMessage")
 _TIME_KEYS: Final = ("@timestamp", "timestamp", "time", "ts", "timeMillis", "date")
@@ -59,21 +60,27 @@ def record_of(hit: Hit) -> Record | None:
         found = _of_json(line[opening:], 0)
         if found is not None:
             return found
-    return _of_text(line, hit.rest)
+    return _of_text(line, _trace(hit))
 
 
-def _of_text(line: str, rest: bytes) -> Record | None:
+def _of_text(line: str, trace: str) -> Record | None:
     found = _times(line[:_HEAD_MAX])
     if found is None:
         return None
     at, end = found
     level = _LEVEL.search(line, end, end + _HEAD_MAX)
     _, dash, text = line[end:].partition(" - ")
-    return Record(at, "" if level is None else level[1], text if dash else line[end:].strip(), _trace(rest))
+    return Record(at, "" if level is None else level[1], text if dash else line[end:].strip(), trace)
 
 
 def _times(head: str) -> tuple[datetime, int] | None:
     """Return the last time at the beginning of the line, and its end: a time before it is of a shipper's prefix."""
+    if head[10:11] == " " and head[23:24] == " ":
+        # The pattern of Flink's default configuration.
+        try:
+            return datetime.fromisoformat(head[:23]), 23
+        except ValueError:
+            pass
     if (clock := _clock(head)) is not None:
         return clock
     last = None
@@ -116,16 +123,19 @@ def _instant(found: re.Match[str]) -> datetime | None:
     return (at - sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))).replace(tzinfo=UTC)
 
 
-def _trace(rest: bytes) -> str:
+def _trace(hit: Hit) -> str:
     """Return the lines that follow up to the next record, without the lines of code of the stack trace."""
+    if hit.line[:_SAME_HEAD] == hit.block[hit.begin : hit.begin + _SAME_HEAD] and hit.line[:1].isdigit():
+        # The next line begins with the same year or hour.
+        return ""
     kept: list[str] = []
-    for raw in rest.split(b"\n", _TRACE_LINES_MAX)[:_TRACE_LINES_MAX]:
+    for raw in hit.lines_after(_TRACE_LINES_MAX):
         line = raw.decode("utf-8", "replace").rstrip("\r")
         if _begins_record(line):
             break
         if line.strip() and not line.lstrip().startswith(("at ", "... ")):
             kept.append(line)
-    return clean_lines("\n".join(kept), length_max=TRACE_BYTES)
+    return clean_lines("\n".join(kept), length_max=TRACE_BYTES) if kept else ""
 
 
 def _begins_record(line: str) -> bool:
@@ -151,7 +161,7 @@ def _of_json(line: str, depth: int) -> Record | None:
     at = _json_time(document)
     if at is None or _first(document, _LEVEL_KEYS) is None:
         # A container's runtime put the line into its own object.
-        return _of_text(inner, b"")
+        return _of_text(inner, "")
     level = _first(document, _LEVEL_KEYS)
     return Record(at, str(level).upper(), clean(inner, length_max=TRACE_BYTES), _json_trace(document))
 
@@ -188,4 +198,4 @@ def _json_trace(document: Mapping[str, Any]) -> str:
     value = _first(document, _TRACE_KEYS)
     if isinstance(value, dict):
         value = next((v for key in _TEXT_KEYS if isinstance(v := value.get(key), str)), None)
-    return _trace(value.encode()) if isinstance(value, str) else ""
+    return _trace(Hit(b"", value.encode("utf-8", "replace"))) if isinstance(value, str) else ""

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from backend.domain.failure import FailureReason
 from collectors.logs.lines import NO_DATE
 
-CHECKPOINTS_KEPT: Final = 20_000
+CHECKPOINTS_KEPT: Final = 10_000
 RESTARTS_KEPT: Final = 2_000
 KINDS_KEPT: Final = 500
-ATTEMPTS_KEPT: Final = 100_000
+ATTEMPTS_KEPT: Final = 50_000
 JOBS_KEPT: Final = 200
 _TEXT_KEPT: Final = 16_000
 
@@ -73,7 +74,7 @@ class LoggedJob:
     name: str | None = None
     checkpoints: dict[int, LoggedCheckpoint] = field(default_factory=dict)
     forgotten_count: int = 0
-    """Checkpoints that are left out, the oldest first, because there are too many."""
+    """Checkpoints that are left out, those that were read first, because there are too many."""
     refused: dict[str, Told] = field(default_factory=dict)
     """Why checkpoints were not begun, by the reason without names and numbers."""
     restarts: list[Failure] = field(default_factory=list)
@@ -86,9 +87,10 @@ class LoggedJob:
         found = self.checkpoints.get(number)
         if found is None:
             found = self.checkpoints[number] = LoggedCheckpoint(number)
-            if len(self.checkpoints) > CHECKPOINTS_KEPT:
-                del self.checkpoints[min(self.checkpoints)]
-                self.forgotten_count += 1
+            if len(self.checkpoints) >= 2 * CHECKPOINTS_KEPT:
+                for old in list(islice(self.checkpoints, CHECKPOINTS_KEPT)):
+                    del self.checkpoints[old]
+                self.forgotten_count += CHECKPOINTS_KEPT
         return found
 
 
@@ -98,7 +100,7 @@ class Story:
 
     jobs: dict[str, LoggedJob] = field(default_factory=dict)
     attempts: dict[str, str] = field(default_factory=dict)
-    """The task and subtask of each execution attempt: ``map (3/4)``."""
+    """The task and subtask of each execution attempt: ``map subtask 2 of 4``."""
     task_failures: list[Failure] = field(default_factory=list)
     """The exceptions of tasks. Their lines do not name the job."""
     known: dict[str, Told] = field(default_factory=dict)
@@ -115,6 +117,8 @@ class Story:
     coordinator_count: int = 0
     """Lines that only the checkpoint coordinator writes."""
     _seen: set[Hashable] = field(default_factory=set)
+    _first_key: datetime | None = None
+    _last_key: datetime | None = None
 
     def job(self, job_id: str) -> LoggedJob:
         """Return the job of this id, which is new if no line was about it."""
@@ -128,8 +132,11 @@ class Story:
     def saw(self, at: datetime) -> None:
         """Note that an event was read, at this time of the log."""
         self.event_count += 1
-        self.first_at = at if self.first_at is None or _key(at) < _key(self.first_at) else self.first_at
-        self.last_at = at if self.last_at is None or _key(at) > _key(self.last_at) else self.last_at
+        key = at if at.tzinfo is None else _key(at)
+        if self._first_key is None or key < self._first_key:
+            self._first_key, self.first_at = key, at
+        if self._last_key is None or key > self._last_key:
+            self._last_key, self.last_at = key, at
 
     def is_new(self, key: Hashable) -> bool:
         """Return whether this event was not read before, as from a second copy of the file."""
@@ -141,8 +148,9 @@ class Story:
 
     def remember(self, attempt: str, task: str) -> None:
         """Remember the task of an execution attempt."""
-        if len(self.attempts) >= ATTEMPTS_KEPT:
-            del self.attempts[next(iter(self.attempts))]
+        if len(self.attempts) >= 2 * ATTEMPTS_KEPT:
+            for old in list(islice(self.attempts, ATTEMPTS_KEPT)):
+                del self.attempts[old]
         self.attempts[attempt] = task
 
     def tell(self, counts: dict[str, Told], key: str, at: datetime, sample: str) -> None:

@@ -61,7 +61,7 @@ def test_an_expired_checkpoint_is_printed_with_its_timeout_and_with_who_was_late
     assert "3 checkpoints triggered" in text
     assert "2 completed" in text
     assert "1 checkpoint expired after 10 min, which is the timeout" in text
-    assert "acknowledged after the end: window (3/4) (1 of 1); late is not yet the cause" in text
+    assert "acknowledged after the end: window subtask 2 of 4 (1 of 1); late is not yet the cause" in text
     assert "why they were late: back-pressure and the times of the subtasks" in text
     assert "2024-03-05 12:00:00 to 2024-03-05 12:11:11 (UTC+02:00)" in text
 
@@ -88,7 +88,7 @@ def test_a_declined_checkpoint_names_the_subtask_and_the_store(written, capsys):
     app.run(["diagnose", "--log", written(*lines)])
 
     text = flat(capsys.readouterr().out)
-    assert "1 checkpoint declined by window (3/4) (1): the object store refuses requests" in text
+    assert "1 checkpoint declined by window subtask 2 of 4 (1): the object store refuses requests" in text
     assert "Errors of stores, disks and credentials, in all lines" in text
 
 

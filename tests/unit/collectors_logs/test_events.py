@@ -154,14 +154,14 @@ def test_the_same_lines_in_a_second_file_do_not_count_twice():
 def test_the_task_of_an_attempt_is_named_by_the_line_in_which_it_changes_its_state():
     story = read(log.task_switched(1, 2, "FAILED"))
 
-    assert task_of(story, log.attempt(2)) == "window (3/4)"
-    assert story.task_failures[0].who == "window (3/4)"
+    assert task_of(story, log.attempt(2)) == "window subtask 2 of 4"
+    assert story.task_failures[0].who == "window subtask 2 of 4"
 
 
 def test_the_task_of_an_attempt_without_such_a_line_is_named_by_a_sibling_or_by_its_own_id():
     story = read(log.task_switched(1, 2, "RUNNING"))
 
-    assert task_of(story, log.attempt(0)) == "window (1/4)"
+    assert task_of(story, log.attempt(0)) == "window subtask 0 of 4"
     assert task_of(Story(), log.attempt(0)) == f"subtask 0 of vertex {log.VERTEX}"
     assert task_of(Story(), "ab" * 16) == f"the task of attempt {'ab' * 16}"
 
@@ -169,7 +169,7 @@ def test_the_task_of_an_attempt_without_such_a_line_is_named_by_a_sibling_or_by_
 def test_the_attempts_of_old_versions_are_named_too():
     story = read(log.line(1, f"map (1/2)#3 ({'ab' * 16}) switched from DEPLOYING to RUNNING on tm-1.", logger=log.TASK))
 
-    assert task_of(story, "ab" * 16) == "map (1/2)"
+    assert task_of(story, "ab" * 16) == "map subtask 0 of 2"
     assert story.task_manager_count == 1
 
 

@@ -47,7 +47,10 @@ class VerdictKind(StrEnum):
     REFUSED = "refused"
     """The coordinator refuses to begin a checkpoint, or the tasks decline every checkpoint at once."""
     GROWTH = "growth"
-    """What each micro-batch reads or keeps besides its rows grows: the state of a query, or a table's metadata."""
+    """What each micro-batch reads or keeps besides its rows grows: the state of a query, or a table's metadata.
+
+    What grows over days in a job of Flink is a sentence below its verdict: the newest checkpoints do not show it.
+    """
     CHECKPOINTING_OFF = "checkpointing-off"
     UNDECIDED = "undecided"
 

@@ -9,9 +9,7 @@ from backend.contracts.causes import CausePageOut
 from backend.domain.errors import UnknownEntityError
 from backend.domain.verdict import VerdictKind
 
-GROWTH: Final = "growth"
-"""The page on what grows over days. It is no kind of verdict, because the newest checkpoints do not show it."""
-CAUSES: Final = (*(kind.value for kind in VerdictKind), GROWTH)
+CAUSES: Final = tuple(kind.value for kind in VerdictKind)
 
 
 def cause_page(cause: str) -> CausePageOut:

@@ -170,10 +170,13 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
             )
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.RESTARTS:
-            text = "the job restarts again and again, and its checkpoints are not the cause: no mode changes that"
+            text = "the job restarts again and again, and no mode changes what its exceptions say"
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.REFUSED:
             text = "no checkpoint begins at present, in any mode: first remove what the verdict names"
+            return _silence("R-UC-1", text, verdict_row(known), about=verdict)
+        case VerdictKind.GROWTH:
+            text = "what each checkpoint reads or keeps grows, and no mode changes that"
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.CHECKPOINTING_OFF:
             return _silence("R-UC-1", "checkpointing is off", about=verdict)

@@ -84,7 +84,7 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     if isinstance(pace, str):
         return NoAdvice(Topic.INTERVAL, "R-INT-3", pace)
     if known.diagnosis.verdict.kind is VerdictKind.RESTARTS:
-        text = "the job restarts again and again for another reason: cure that first"
+        text = "the job restarts again and again: first cure what its exceptions say"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
     if known.undecided is not None:
         text = f"no interval is chosen by what it loses, because {known.undecided}"

@@ -223,8 +223,8 @@ def _unaligned_ignored(known: Situation) -> Iterator[Lint]:
             "unaligned-needs-exactly-once",
             LintLevel.WARNING,
             "Unaligned checkpoints are set and off, because the job's mode is at-least-once",
-            f"The cluster sets {there[0]} to true. Flink switches it off for a job that is not exactly-once, and only a"
-            " line in a log shows that. At-least-once checkpoints do not align, so a barrier still waits in the queues.",
+            f"The cluster sets {there[0]} to true. Flink switches it off for a job that is not exactly-once, and only"
+            " a line in a log shows that. At-least-once checkpoints do not align, so a barrier still waits in queues.",
             "Set execution.checkpointing.mode to EXACTLY_ONCE if barriers shall overtake queues.",
             f"{_UNALIGNED_DOCS}#limitations",
         )

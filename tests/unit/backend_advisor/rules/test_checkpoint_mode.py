@@ -263,6 +263,7 @@ _REFUSED = {
     VerdictKind.REPLAY: "R-UC-1",
     VerdictKind.RESTARTS: "R-UC-1",
     VerdictKind.REFUSED: "R-UC-1",
+    VerdictKind.GROWTH: "R-UC-1",
     VerdictKind.CHECKPOINTING_OFF: "R-UC-1",
 }
 _NOT_REFUSED = {

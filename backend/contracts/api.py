@@ -341,7 +341,10 @@ class JobOut(DurationBoundsOut, WithReplayDebt, Dated):
     alerts_firing_count: int = 0
     """Number of the job's alerts that fire now, including silenced ones."""
     alerts_severity: Literal["critical", "warning"] | None = None
-    """The highest severity of the job's firing alerts; null if none fires."""
+    """The highest severity of the job's firing alerts that nobody has silenced, acknowledged or taken.
+
+    Null if there is none.
+    """
     open_advice_count: int = 0
     """Number of recommendations that a user can still accept, dismiss or apply."""
 

@@ -85,6 +85,7 @@ class StatusOut(Model):
     alerts_firing_count: int | None = None
     """Number of alerts that fire now, without the watchdog, which always fires; null if the store is unreachable."""
     alerts_severity: Literal["critical", "warning"] | None = None
+    """The highest severity of those that nobody has silenced, acknowledged or taken; null if there is none."""
     roles: dict[str, str] = {}
     pipeline: PipelineOut | None = None
     """Null if the store is unreachable."""

@@ -42,7 +42,7 @@ class StatusService:
             roles = await self._roles()
             async with reading(self._engine) as connection:
                 targets = await hear(connection, targets, self._clock.now())
-                firing = (await open_counts(connection)).get(None)
+                firing = (await open_counts(connection, self._clock.now())).get(None)
                 pipeline = pipeline_out(await read_pipeline(connection))
                 demo = spark_demo_out(await read_spark_demo(connection))
                 draft = await rewrite_in_progress(connection)

@@ -24,6 +24,11 @@ _NAME_MAX = 40
 _SEVERITIES = {"critical": ("warning", Tone.BAD), "warning": ("warning", Tone.WARN), "none": ("heart", Tone.QUIET)}
 
 
+def tone_of(severity: str | None) -> Tone:
+    """Return the tone of a number of firing alerts. None: somebody has silenced or seen each of them."""
+    return Tone.QUIET if severity is None else Tone.BAD if severity == "critical" else Tone.WARN
+
+
 def state(value: str, *, is_quiet: bool = False) -> html.Span:
     """Return a badge with the state of an alert. It ``is_quiet`` if somebody has silenced or acknowledged the alert."""
     word, icon, tone = _STATES[value]

@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.status import HistoryOut, PipelineOut, SparkDemoOut, StatusOut
 from dashboard import routes, text
-from dashboard.components import cards, status, zones
+from dashboard.components import alerts, cards, status, zones
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
@@ -141,12 +141,12 @@ def alert_count(value: StatusOut) -> Component | None:
     """Build the number of firing alerts, shown next to the link to the alerts. Return None if no alert fires."""
     if not value.alerts_firing_count:
         return None
-    tone = Tone.BAD if value.alerts_severity == "critical" else Tone.WARN
+    seen = "" if value.alerts_severity is not None else "; all are silenced or seen"
     return status.badge(
         str(value.alerts_firing_count),
         "bolt",
-        tone,
-        hint=f"firing alerts of all jobs, with silenced ones: {value.alerts_firing_count}",
+        alerts.tone_of(value.alerts_severity),
+        hint=f"firing alerts of all jobs, with silenced ones: {value.alerts_firing_count}{seen}",
     )
 
 

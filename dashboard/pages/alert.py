@@ -118,8 +118,10 @@ def _body(markdown: str) -> str:
 
 
 def _head(alert: AlertDetailOut) -> list[Component]:
+    is_quiet = bool(alert.silenced_by)
+    badges = [words.state(alert.state, is_quiet=is_quiet), words.severity(alert.severity, is_quiet=is_quiet)]
     title = html.Div(
-        [html.H1(alert.summary), words.state(alert.state), words.severity(alert.severity), *words.marks(alert)],
+        [html.H1(alert.summary), *badges, *words.marks(alert)],
         className="title-row",
     )
     crumbs = html.Div([dcc.Link("Alerts", href=routes.alerts()), " / ", html.Span(alert.rule)], className="crumbs")

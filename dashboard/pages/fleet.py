@@ -32,7 +32,7 @@ from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient, BoardQuery
-from dashboard.components import cards, freshness, status
+from dashboard.components import alerts, cards, freshness, status
 from dashboard.components.attributes import attrs
 from dashboard.fleet_address import FleetView
 from dashboard.live import digest
@@ -479,10 +479,9 @@ SHORT_HEALTH = {Health.TOO_FEW: "too few", Health.OFF: "off"}
 def _alerts_badge(job: JobOut) -> dict[str, str] | None:
     if not job.alerts_firing_count:
         return None
-    tone = Tone.BAD if job.alerts_severity == "critical" else Tone.WARN
-    badge = _badge(
-        str(job.alerts_firing_count), "bolt", tone, f"firing alerts: {job.alerts_firing_count}; click to open"
-    )
+    seen = ", all silenced or seen" if job.alerts_severity is None else ""
+    hint = f"firing alerts: {job.alerts_firing_count}{seen}; click to open"
+    badge = _badge(str(job.alerts_firing_count), "bolt", alerts.tone_of(job.alerts_severity), hint)
     return badge | {"href": routes.alerts()}
 
 

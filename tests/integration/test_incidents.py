@@ -432,6 +432,33 @@ async def test_the_preview_of_a_silence_counts_what_the_silence_then_hides(clien
     assert found == {"orders": 2, "ledger": 0}
 
 
+@pytest.mark.parametrize("verb", ["acknowledge", "claim", "silence"])
+async def test_alerts_that_somebody_has_silenced_or_seen_are_counted_without_a_severity(
+    client, engine, clock, polled, verb
+):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    await Alerting(engine, clock).round()
+    (opened,) = (await _ask(client, "GET", "/incidents"))["items"]
+
+    async def counted():
+        told = [(await _ask(client, "GET", "/jobs"))["items"][0], await _ask(client, "GET", "/status")]
+        return {(t["alerts_firing_count"], t["alerts_severity"]) for t in told}
+
+    assert await counted() == {(1, opened["severity"])}
+    if verb == "silence":
+        end = (clock.at + timedelta(hours=1)).isoformat()
+        orders = [{"name": "job", "value": "orders"}]
+        made = {"matchers": orders, "ends_at": end, "reason": "works", "author": "ann"}
+        await _ask(client, "POST", "/silences", made, status=201)
+    else:
+        await _ask(client, "POST", f"/incidents/{opened['id']}/{verb}", {"author": "ann"})
+
+    # The rows of the fleet are read again after a while.
+    clock.at += timedelta(seconds=5)
+    assert await counted() == {(1, None)}
+
+
 # --- retention and migration --------------------------------------------------------------------------------------
 
 

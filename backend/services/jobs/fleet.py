@@ -275,7 +275,7 @@ class FleetService:
         statistics = await self._read_statistics(connection, [case], now)
         advised = await open_advice_counts(connection)
         row = _row(case, statistics[case.record.id], now, advised.get(case.record.id, 0))
-        row = _with_alerts(row, (await open_counts(connection)).get(row.id))
+        row = _with_alerts(row, (await open_counts(connection, now)).get(row.id))
         return _aged(row, case.record, now, is_collecting=await has_collector(connection))
 
     async def _rows(self, connection: AsyncConnection, now: datetime) -> list[api.JobOut]:
@@ -284,7 +284,7 @@ class FleetService:
         await self._refresh_statistics(connection, [w.job for w in watched], now)
         known = {w.job.record.id for w in watched}
         self._statistics = {job_id: s for job_id, s in self._statistics.items() if job_id in known}
-        alerts = await open_counts(connection)
+        alerts = await open_counts(connection, now)
         advised = await open_advice_counts(connection)
         is_collecting = await has_collector(connection)
         before, self._version = self._made, self._version + 1

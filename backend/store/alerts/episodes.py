@@ -8,7 +8,21 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Result, RowMapping, Select, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    Result,
+    RowMapping,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,6 +37,7 @@ from backend.alerting.lifecycle import (
 from backend.alerting.rules import Severity
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import RunId
+from backend.store.alerts.silences import silences_at
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import among, one_of, replaced
@@ -156,14 +171,36 @@ async def events_of(connection: AsyncConnection, alert_ids: Sequence[str]) -> di
 
 @dataclass(frozen=True, slots=True)
 class OpenCount:
-    """The number of firing alerts, not counting the watchdog, and their highest severity."""
+    """The number of firing alerts, not counting the watchdog.
+
+    ``severity`` is the highest of those that nobody has silenced, acknowledged or taken; None if there is none.
+    """
 
     count: int
-    severity: Severity
+    severity: Severity | None
 
 
+_INCIDENT, _SILENCE = alert_tables.incidents.c, alert_tables.silences.c
+_IS_SEEN = or_(
+    one_of(_ALERT.id, "silenced"),
+    exists().where(
+        _INCIDENT.id == _ALERT.incident_id,
+        or_(_INCIDENT.acknowledged_at.is_not(None), _INCIDENT.claimed_at.is_not(None)),
+    ),
+)
 _OPEN_COUNTS = (
-    select(_ALERT.job_id, func.count(), func.bool_or(_ALERT.severity == Severity.CRITICAL.value))
+    select(
+        _ALERT.job_id,
+        func.count(),
+        func.coalesce(func.bool_or(~_IS_SEEN), literal_column("false")),
+        func.coalesce(
+            func.bool_or(and_(_ALERT.severity == Severity.CRITICAL.value, ~_IS_SEEN)), literal_column("false")
+        ),
+        # So that a board without silences, which is read every two seconds, takes one statement.
+        exists()
+        .where(_SILENCE.starts_at <= bindparam("now"), _SILENCE.ends_at > bindparam("now"))
+        .label("has_silences"),
+    )
     .where(_ALERT.state == AlertState.FIRING.value, _ALERT.severity != Severity.NONE.value)
     .group_by(func.rollup(_ALERT.job_id))
     .having(func.count() > 0)
@@ -171,13 +208,18 @@ _OPEN_COUNTS = (
 )
 
 
-async def open_counts(connection: AsyncConnection) -> Mapping[str | None, OpenCount]:
+async def open_counts(connection: AsyncConnection, now: datetime) -> Mapping[str | None, OpenCount]:
     """Count the firing alerts of each job. A job without firing alerts is absent. The key None holds the total."""
-    rows = (await connection.execute(_OPEN_COUNTS)).all()
+    rows = (await connection.execute(_OPEN_COUNTS, {"silenced": [], "now": now})).all()
+    if any(row.has_silences for row in rows):
+        silences = await silences_at(connection, now)
+        opened = await open_alerts(connection)
+        silenced = [a.id for a in opened if any(s.hides(a.identity.labels, now) for s in silences)]
+        rows = (await connection.execute(_OPEN_COUNTS, {"silenced": silenced, "now": now})).all()
     # The total comes last, so it overwrites the row of the alerts without a job, which also has the key None.
     return {
-        job_id: OpenCount(count, Severity.CRITICAL if critical else Severity.WARNING)
-        for job_id, count, critical in rows
+        job_id: OpenCount(count, Severity.CRITICAL if is_critical else Severity.WARNING if is_unseen else None)
+        for job_id, count, is_unseen, is_critical, _ in rows
     }
 
 

@@ -7,9 +7,24 @@ from datetime import UTC
 import pytest
 
 from backend.contracts.alerts import MatcherOut
-from dashboard.components.alerts import line, matchers_of, matchers_text
+from dashboard.components.alerts import line, matchers_of, matchers_text, tone_of
+from dashboard.pages import alert
+from dashboard.palette import Tone
 from tests.support.api_examples import example
 from tests.support.dash_calls import texts
+
+
+def test_a_number_of_alerts_that_somebody_has_silenced_or_seen_is_quiet():
+    assert [tone_of(s) for s in ("critical", "warning", None)] == [Tone.BAD, Tone.WARN, Tone.QUIET]
+
+
+@pytest.mark.parametrize("silenced_by", [[], ["s1"]])
+def test_the_page_of_a_silenced_alert_is_quiet(silenced_by):
+    found = example("alert_detail").model_copy(update={"state": "firing", "silenced_by": silenced_by})
+
+    shown = str(alert._head(found)[0].to_plotly_json())
+
+    assert ("tone-bad" in shown or "tone-warn" in shown) == (not silenced_by)
 
 
 @pytest.mark.parametrize(

@@ -21,16 +21,12 @@ the same run. The CPU time is that of this process and of the server's backends.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import statistics
-import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import uvloop
 from sqlalchemy import text
@@ -44,6 +40,7 @@ from backend.services.jobs.evidence import EvidenceReader
 from backend.services.jobs.fleet import FleetService
 from backend.store.alerts.lease import take_term
 from backend.store.postgres.connections import create_store_engine, reading
+from tests.support.benchmarking import children_cpu_s, parser_of, print_json
 from tests.support.databases import temporary_server
 from tests.support.live_fleet import LiveFleet
 from tests.support.observations import NOW, SteppingClock
@@ -81,18 +78,7 @@ class _Meter:
 
     def read(self) -> tuple[float, float, dict[int, float]]:
         """Return the wall time, the CPU time of this process, and that of each backend, in seconds."""
-        return time.perf_counter(), time.process_time(), {pid: _cpu_s(pid) for pid in _children(self._server_pid)}
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _cpu_s(pid: int) -> float:
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-    except FileNotFoundError:
-        return 0.0
+        return time.perf_counter(), time.process_time(), children_cpu_s(self._server_pid)
 
 
 _Step = Callable[[], Awaitable[object]]
@@ -175,11 +161,10 @@ async def _alerts(engine: AsyncEngine, clock: SteppingClock) -> _Step:
 
 def main() -> None:
     """Run the benchmark and print its results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, nargs="*", default=[1000, 5000])
     parser.add_argument("--alert-jobs", type=int, nargs="*", default=[2000])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     collect_garbage_less_often()
     results: list[Result] = []
@@ -188,7 +173,7 @@ def main() -> None:
             with server.databases.migrated() as url:
                 results += uvloop.run(measure(url, server.pid, jobs, arguments.rounds, alerts=alerts))
     if arguments.json:
-        json.dump([asdict(r) for r in results], sys.stdout, indent=2)
+        print_json(results, indent=2)
         return
     print(f"{'case':24}{'jobs':>6}{'wall ms':>10}{'client CPU ms':>15}{'server CPU ms':>15}{'x plain read':>14}")
     for r in results:

@@ -47,6 +47,7 @@ from backend.store.postgres.connections import create_store_engine
 from backend.store.schema.partitions import Partitions, day_of
 from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
+from tests.support.benchmarking import parser_of
 from tests.support.databases import temporary_server
 
 _ANSWER_MAX_BYTES = 2_000_000
@@ -373,12 +374,11 @@ def _problems(results: Sequence[Result], quiet_ms: float) -> Iterator[str]:
 
 def main() -> None:
     """Run the benchmark, print its results, and exit with 1 if a limit is exceeded."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, help="ignored; other benchmarks have it")
     parser.add_argument("--vertices", type=int, default=1000)
     parser.add_argument("--parallelism", type=int, default=100)
     parser.add_argument("--checkpoints", type=int, default=10_000)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with temporary_server() as server, server.databases.migrated() as url:
         asyncio.run(_fill(url, options))

@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import statistics
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import uvloop
@@ -36,6 +35,7 @@ from backend.services.whatif.choosing import REST_RATIO, SettingChooser
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.schema.choice_tables import setting_choices
 from tests.simulators.regret_jobs import KINDS, Drawn
+from tests.support.benchmarking import parser_of, print_values
 from tests.support.databases import temporary_server
 from tests.support.observations import NOW, SteppingClock
 from tests.support.observed_fleets import fill_fleet
@@ -188,20 +188,15 @@ async def measure(url: str, options: argparse.Namespace) -> Result:
 
 def main(arguments: list[str]) -> None:
     """Measure and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--drawn", type=int, default=8)
     parser.add_argument("--rest", type=float, default=0.0, help=f"times the work; the product rests {REST_RATIO:g}")
     parser.add_argument("--at-most-s", type=float, default=3600.0, help="end then, with those jobs chosen for")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     with temporary_server() as server, server.databases.migrated() as url:
         found = uvloop.run(measure(url, options))
-    if options.json:
-        print(json.dumps(asdict(found)))
-        return
-    for name, value in asdict(found).items():
-        print(f"{name:<18}{value:>12.1f}" if isinstance(value, float) else f"{name:<18}{value:>12}")
+    print_values(found, is_json=options.json)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
 import uvloop
 
 from backend.cli.garbage import collect_garbage_less_often
@@ -50,6 +49,7 @@ from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
+from tests.support.benchmarking import parser_of, tree_cpu_s
 from tests.support.databases import Databases, temporary_server
 from tests.support.plain_http import Connection
 from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink
@@ -198,13 +198,6 @@ class Round:
         return self.client_cpu_us + self.server_cpu_us
 
 
-def _tree_cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and of all its descendants, including those that have ended."""
-    process = psutil.Process(pid)
-    times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
-    return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
-
-
 class Collecting:
     """Our side: a collector for each target, and one writer."""
 
@@ -236,7 +229,7 @@ class Collecting:
     async def round(self, polls: int) -> Round:
         """Poll every target ``polls`` times."""
         _command(self._ports, f"at/{self._recorded.at_s}")
-        began_s, server_s = time.process_time(), _tree_cpu_s(self._server_pid)
+        began_s, server_s = time.process_time(), tree_cpu_s(self._server_pid)
         request_count = sent_bytes = 0
         limit = asyncio.Semaphore(_IN_FLIGHT)
         for _ in range(polls):
@@ -246,7 +239,7 @@ class Collecting:
             request_count += counts["request_count"]
             sent_bytes += counts["sent_bytes"]
         number = polls * len(self._collectors)
-        client_s, server_s = time.process_time() - began_s, _tree_cpu_s(self._server_pid) - server_s
+        client_s, server_s = time.process_time() - began_s, tree_cpu_s(self._server_pid) - server_s
         return Round(request_count / number, sent_bytes / number, 1e6 * client_s / number, 1e6 * server_s / number)
 
     async def _poll(self, collector: FlinkCollector, limit: asyncio.Semaphore) -> None:
@@ -284,10 +277,10 @@ class Scraping:
             # The first scrapes create all series, which costs more than the later ones.
             time.sleep(3 * _SCRAPE_EVERY_S)
             _command(self._ports, f"page/{page_bytes}")
-            before_s = _tree_cpu_s(process.pid)
+            before_s = tree_cpu_s(process.pid)
             time.sleep(_SCRAPE_FOR_S)
             counts = _command(self._ports, f"page/{page_bytes}")
-            cpu_s = _tree_cpu_s(process.pid) - before_s
+            cpu_s = tree_cpu_s(process.pid) - before_s
         finally:
             process.terminate()
             process.wait(30)
@@ -378,12 +371,11 @@ def _print(result: Result) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the benchmark and print its result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--targets", type=int, default=60, help="number of targets [60]")
     parser.add_argument("--pairs", type=int, default=3, help="pairs of rounds [3]")
     parser.add_argument("--recording", choices=NAMES, default="B2", help="the recording of Flink to play back [B2]")
     parser.add_argument("--prometheus", default=os.environ.get("PROMETHEUS", "prometheus"), help="the program")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument("--serve", metavar="NOW", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:

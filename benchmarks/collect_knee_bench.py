@@ -56,6 +56,7 @@ from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
 from collectors.loop import LoopOptions
 from collectors.manager import CollectorManager, ManagerOptions
+from tests.support.benchmarking import parser_of, thread_cpu_s
 from tests.support.plain_http import Connection
 from tests.support.scripted_flink import ScriptedFlink, ScriptedJob
 
@@ -312,10 +313,10 @@ def _hold(process: subprocess.Popen[str], cores: float) -> None:
     """Stop and continue the process until it ends, so that it uses at most ``cores`` of a core."""
     credit_s, is_stopped = 0.0, False
     try:
-        last_s, last_cpu_s = time.monotonic(), _cpu_s(process.pid)
+        last_s, last_cpu_s = time.monotonic(), thread_cpu_s(process.pid)
         while process.poll() is None:
             time.sleep(_TICK_S)
-            now_s, cpu_s = time.monotonic(), _cpu_s(process.pid)
+            now_s, cpu_s = time.monotonic(), thread_cpu_s(process.pid)
             credit_s = min(credit_s + cores * (now_s - last_s), _CREDIT_MAX_S) - (cpu_s - last_cpu_s)
             last_s, last_cpu_s = now_s, cpu_s
             if (credit_s < 0) != is_stopped:
@@ -333,11 +334,6 @@ def _preferred(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         # Linux shares CPU time between sessions first, by the priorities of the sessions.
         Path(f"/proc/{process.pid}/autogroup").write_text(str(_NICE))
     return process
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the CPU time of a process with one busy thread."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 # --- the measurement ----------------------------------------------------------------------------------------------
@@ -401,11 +397,10 @@ def _print(result: Result) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the benchmark and print its result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--cores", type=float, nargs="+", default=[0.2, 0.5, 1.0], help="limits [0.2 0.5 1]")
     parser.add_argument("--vertices", type=int, default=5, help="vertices of each job [5]")
     parser.add_argument("--parallelism", type=int, default=40, help="subtasks of each vertex [40]")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--collect", type=int, metavar="PORT", help=argparse.SUPPRESS)
     parser.add_argument("--targets", type=int, default=1, help=argparse.SUPPRESS)

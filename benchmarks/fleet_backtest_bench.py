@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -30,6 +30,7 @@ from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.support.benchmarking import parser_of, print_values
 from tests.support.databases import temporary_server
 from tests.support.long_pasts import LongPast
 from tests.support.observations import SteppingClock, job, observation
@@ -211,19 +212,14 @@ def measure(options: argparse.Namespace) -> Result:
 
 def main(arguments: list[str]) -> None:
     """Measure and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--checkpoints", type=int, default=60)
     parser.add_argument("--drawn", type=int, default=10)
     parser.add_argument("--parallelism", type=int, default=16)
     parser.add_argument("--page", help="keep the page in this file")
-    parser.add_argument("--json", action="store_true")
     found = measure(options := parser.parse_args(arguments))
-    if options.json:
-        print(json.dumps(asdict(found)))
-        return
-    for name, value in asdict(found).items():
-        print(f"{name:<18}{value:>12.1f}" if isinstance(value, float) else f"{name:<18}{value:>12}")
+    print_values(found, is_json=options.json)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ reading the store.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -29,6 +28,7 @@ from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.engines import RUNTIME
 from backend.store.postgres.connections import create_store_engine
 from tests.simulators.regret_jobs import KINDS, Drawn
+from tests.support.benchmarking import parser_of
 from tests.support.databases import temporary_server
 from tests.support.observations import SteppingClock
 from tests.support.observed_fleets import fill_fleet
@@ -103,10 +103,9 @@ async def _fill(url: str, seen: Sequence[JobEvidence], jobs: int) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print the result."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=40)
     parser.add_argument("--drawn", type=int, default=8)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     with temporary_server() as server, server.databases.migrated() as url:
         found = measure(url, options.jobs, options.drawn)

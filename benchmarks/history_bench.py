@@ -18,7 +18,6 @@ read and a write took.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import json
@@ -46,6 +45,7 @@ from backend.store.postgres.connections import create_store_engine, session, wri
 from backend.store.schema.partitions import Retention, day_of, list_partitions
 from backend.store.schema.tables import PARTITIONED, metadata
 from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.support.benchmarking import parser_of
 from tests.support.databases import Databases, temporary_server
 from tests.support.observations import NOW, SteppingClock, header, job, observation
 
@@ -349,13 +349,12 @@ def _fleet_line(fleet: FleetResult) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure every shape, print the results, and exit with 1 if a subtask sample is too large."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, help="ignored; other benchmarks have it")
     parser.add_argument("--minutes", type=int, default=_DAY_MINUTES, help="checkpoints of each job, at least 60 [1440]")
     parser.add_argument("--fleet-jobs", type=int, default=50, help="jobs of the fleet; 0 leaves it out [50]")
     parser.add_argument("--fleet-checkpoints", type=int, default=60, help="checkpoints of each of these jobs [60]")
     parser.add_argument("--fleet-only", action="store_true", help="measure only the fleet")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
     is_too_large, differences = False, list[str]()
     with temporary_server() as server:

@@ -14,7 +14,6 @@ from /proc, per process. A ratio is the median over the pairs, with the range of
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -34,6 +33,7 @@ from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.support.benchmarking import parser_of, spread, spread_words
 from tests.support.databases import Databases, temporary_server
 from tests.support.observations import NOW, SteppingClock, header, job, observation
 
@@ -240,11 +240,6 @@ def _detail_bytes(url: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return round(middle, 2), round(low, 2), round(high, 2)
-
-
 def measure(databases: Databases, case: Case, pairs: int) -> Result:
     """Run all pairs of one workload, and return its result."""
     costs = [_pair(databases, case) for _ in range(pairs)]
@@ -258,9 +253,9 @@ def measure(databases: Databases, case: Case, pairs: int) -> Result:
         ingest_samples_per_s=round(case.sample_count / wall_s),
         ingest_cpu_us_per_sample=round(1e6 * cpu_s / case.sample_count, 3),
         disk_bytes_per_sample=round(statistics.median(size for *_, size in costs) / case.sample_count, 1),
-        wall_ratio=_spread([c.wall_s / p.wall_s for c, _, p, _ in costs]),
-        server_cpu_ratio=_spread([c.server_cpu_s / p.server_cpu_s for c, _, p, _ in costs]),
-        replay_wall_ratio=_spread([r.wall_s / p.wall_s for _, r, p, _ in costs]),
+        wall_ratio=spread([c.wall_s / p.wall_s for c, _, p, _ in costs]),
+        server_cpu_ratio=spread([c.server_cpu_s / p.server_cpu_s for c, _, p, _ in costs]),
+        replay_wall_ratio=spread([r.wall_s / p.wall_s for _, r, p, _ in costs]),
     )
 
 
@@ -269,20 +264,15 @@ def _print(result: Result) -> None:
         f"{result.case}: {result.ingest_rows_per_s} rows/s, plain COPY {result.copy_rows_per_s} rows/s;"
         f" {result.ingest_samples_per_s} samples/s at {result.ingest_cpu_us_per_sample} us CPU and"
         f" {result.disk_bytes_per_sample} bytes of disk each\n"
-        f"  x plain COPY: time {_words(result.wall_ratio)}, server CPU {_words(result.server_cpu_ratio)},"
-        f" a full replay {_words(result.replay_wall_ratio)} ({result.pairs} pairs)"
+        f"  x plain COPY: time {spread_words(result.wall_ratio)}, server CPU {spread_words(result.server_cpu_ratio)},"
+        f" a full replay {spread_words(result.replay_wall_ratio)} ({result.pairs} pairs)"
     )
-
-
-def _words(ratio: tuple[float, float, float]) -> str:
-    return f"{ratio[0]} [{ratio[1]} to {ratio[2]}]"
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run every workload and print its result."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, default=7, help="pairs of runs per case, at least 3 [7]")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
     with temporary_server() as server:
         for case in CASES:

@@ -9,17 +9,16 @@ interaction is measured in the same way, and the CPU time of an idle page of the
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import psutil
 from playwright.sync_api import Page
 
+from tests.support.benchmarking import parser_of, print_json
 from tests.support.browsing import go, launched, opened, required_chromium
 from tests.support.dashboard_site import site_over
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
@@ -139,12 +138,14 @@ def _line(r: Result) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the pages and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--json", action="store_true")
+    parser = parser_of(__doc__)
     options = parser.parse_args(arguments)
     executable = required_chromium()
     results = measure(executable)
-    print(json.dumps([asdict(r) for r in results]) if options.json else "\n".join(map(_line, results)))
+    if options.json:
+        print_json(results)
+    else:
+        print(*map(_line, results), sep="\n")
     return 0
 
 

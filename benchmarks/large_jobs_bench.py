@@ -14,19 +14,16 @@ the largest resident memory of this process, which also contains the jobs' value
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from sqlalchemy import text
@@ -55,6 +52,7 @@ from backend.store.alerts.lease import take_term
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.support.benchmarking import children_cpu_s, parser_of, print_json
 from tests.support.databases import temporary_server
 from tests.support.observations import NOW, SteppingClock, observation
 from tests.support.observations import job as observed_job
@@ -198,13 +196,7 @@ class _Costs:
         print(f"{step}: done after {wall_s:.0f} s", file=sys.stderr)
 
     def _server_cpu_s(self) -> float:
-        total = 0.0
-        for child in Path(f"/proc/{self._server_pid}/task/{self._server_pid}/children").read_text().split():
-            try:
-                total += int(Path(f"/proc/{child}/schedstat").read_text().split()[0]) / 1e9
-            except FileNotFoundError:
-                continue
-        return total
+        return sum(children_cpu_s(self._server_pid).values())
 
 
 async def _each(count: int, step: Callable[[int], Awaitable[object]]) -> None:
@@ -271,18 +263,17 @@ async def measure(url: str, server_pid: int, fleet: LargeFleet, rounds: int) -> 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the benchmark and print its results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, help="ignored; other benchmarks have it")
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--parallelism", type=int, default=200, help="subtasks of each of the five vertices [200]")
     parser.add_argument("--rounds", type=int, default=3, help="checkpoints of each job [3]")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     fleet = LargeFleet(options.jobs, options.parallelism)
     with temporary_server() as server, server.databases.migrated() as url:
         results = asyncio.run(measure(url, server.pid, fleet, options.rounds))
     if options.json:
-        json.dump([asdict(r) for r in results], sys.stdout, indent=2)
+        print_json(results, indent=2)
         return
     print(f"{options.jobs} jobs of {_VERTICES * options.parallelism} subtasks")
     print(f"{'step':22}{'wall s':>9}{'client CPU s':>14}{'server CPU s':>14}{'x floor':>9}{'MiB':>7}{'store MiB':>11}")

@@ -34,7 +34,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 import orjson
-import psutil
 import uvloop
 from sqlalchemy import text
 
@@ -48,6 +47,7 @@ from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
+from tests.support.benchmarking import parser_of, print_json, tree_cpu_s
 from tests.support.databases import temporary_server
 from tests.support.observations import SteppingClock
 from tests.support.plain_http import Connection
@@ -230,13 +230,13 @@ class _Collecting:
     async def step(self, name: str, poll_counts: Iterator[int]) -> Result:
         """Poll all targets once for each item of ``poll_counts``. Return the cost."""
         self._counts = [0, 0, 0]
-        wall_s, client_s, server_s = time.perf_counter(), time.process_time(), _tree_cpu_s(self._server_pid)
+        wall_s, client_s, server_s = time.perf_counter(), time.process_time(), tree_cpu_s(self._server_pid)
         for _ in poll_counts:
             limit = asyncio.Semaphore(_IN_FLIGHT)
             await asyncio.gather(*(self._poll(c, limit) for c in self._collectors))
             self.clock.at += timedelta(seconds=_POLL_EVERY_S)
             await asyncio.to_thread(_advance, self._ports[0], self.clock.at)
-        server_s, client_s = _tree_cpu_s(self._server_pid) - server_s, time.process_time() - client_s
+        server_s, client_s = tree_cpu_s(self._server_pid) - server_s, time.process_time() - client_s
         polls, requests, received = self._counts
         return Result(
             name,
@@ -295,13 +295,6 @@ def _advance(port: int, at: datetime) -> None:
     urllib.request.urlopen(f"http://127.0.0.1:{port}/benchmark/at/{at.isoformat()}", timeout=_TIMEOUT_S).close()
 
 
-def _tree_cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and of all its descendants, including those that have ended."""
-    process = psutil.Process(pid)
-    times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
-    return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
-
-
 async def measure(url: str, server_pid: int, options: argparse.Namespace) -> list[Result]:
     """Collect the jobs, and store them in the empty store at ``url``. Return the cost of each step."""
     now = WallClock().now() - timedelta(minutes=5)
@@ -319,11 +312,10 @@ async def measure(url: str, server_pid: int, options: argparse.Namespace) -> lis
 
 def main(arguments: Sequence[str]) -> None:
     """Run the benchmark and print its results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, help="ignored; other benchmarks have it")
     parser.add_argument("--jobs", type=int, default=200, help="number of jobs, rounded up to whole targets [200]")
     parser.add_argument("--parallelism", type=int, default=200, help="subtasks of each of the five vertices [200]")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--serve", metavar="NOW", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
@@ -333,7 +325,7 @@ def main(arguments: Sequence[str]) -> None:
     with temporary_server() as server, server.databases.migrated() as url:
         results = uvloop.run(measure(url, server.pid, options))
     if options.json:
-        json.dump([asdict(r) for r in results], sys.stdout, indent=2)
+        print_json(results, indent=2)
         return
     print(f"{options.jobs} jobs of {_VERTICES * options.parallelism} subtasks")
     heads = ("polls", 7), ("requests", 10), ("MiB read", 10), ("wall s", 9), ("client CPU s", 14), ("server CPU s", 14)

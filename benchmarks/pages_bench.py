@@ -14,17 +14,16 @@ makes CPU time longer, so the limit of 1.5 s is for a quiet machine.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import psutil
 from playwright.sync_api import Page
 
+from tests.support.benchmarking import parser_of, print_json
 from tests.support.browsing import Browser, Weight, launched, opened, required_chromium
 from tests.support.running_up import Up, temporary_up
 from tests.support.waiting import until
@@ -205,14 +204,16 @@ def _line(r: Result) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the pages and print the results. Return 1 if a value is over its limit."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--idle-s", type=float, default=60.0)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     executable = required_chromium()
     with temporary_up() as up:
         results = measure(up, executable, options.idle_s)
-    print(json.dumps([asdict(r) for r in results]) if options.json else "\n".join(map(_line, results)))
+    if options.json:
+        print_json(results)
+    else:
+        print(*map(_line, results), sep="\n")
     return 1 if any(map(failures, results)) else 0
 
 

@@ -10,7 +10,6 @@ machine affects both. A ratio is a quantile with Spark divided by the same quant
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -31,6 +30,7 @@ import psycopg
 
 from backend.domain.rollup import Measure
 from backend.store.wall_clock import WallClock
+from tests.support.benchmarking import parser_of
 from tests.support.dash_calls import request_of
 from tests.support.databases import Databases, temporary_server
 from tests.support.many_checkpoints import insert, row
@@ -251,9 +251,8 @@ def _print(results: Sequence[Result], sparks: Sequence[Spark]) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the benchmark and print its results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, default=2, help="pairs of a quiet and a busy round [2]")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
     with temporary_server() as server:
         results, sparks = measure(server.databases, server.folder / "data", max(1, options.pairs))

@@ -19,17 +19,14 @@ The indexes are created after the checkpoints are written, which takes a fractio
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -41,6 +38,7 @@ from backend.services.jobs.evidence import EvidenceReader
 from backend.store.checkpoints.reader import CheckpointFilter, checkpoint_page
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.schema.partitions import Partitions, day_of
+from tests.support.benchmarking import parser_of, print_json, spread, spread_words, thread_cpu_s
 from tests.support.databases import temporary_server
 from tests.support.observations import NOW, SteppingClock
 
@@ -128,10 +126,6 @@ def _without_indexes(connection: psycopg.Connection[Any]) -> Iterator[None]:
         connection.execute(made.encode())
 
 
-def _backend_cpu_s(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-
-
 _Step = Callable[[int], Awaitable[object]]
 
 
@@ -143,19 +137,16 @@ async def _measured(
     for number in range(-20, pairs):
         for i, step in enumerate((read, floor)):
             pids = server_pids()
-            cpu_s = time.process_time() + sum(map(_backend_cpu_s, pids))
+            cpu_s = time.process_time() + sum(map(thread_cpu_s, pids))
             began_s = time.perf_counter()
             await step(number * 7 % _JOBS)
             wall_s = time.perf_counter() - began_s
             if number >= 0:
                 walls[i].append(wall_s)
-                cpus[i] += time.process_time() + sum(map(_backend_cpu_s, pids)) - cpu_s
+                cpus[i] += time.process_time() + sum(map(thread_cpu_s, pids)) - cpu_s
     ratios = [a / b for a, b in zip(*walls, strict=True)]
-    quarters = statistics.quantiles(ratios, n=4)
     wall_us, floor_us = (statistics.median(w) * 1e6 for w in walls)
-    return Result(
-        case, count, pairs, wall_us, floor_us, (statistics.median(ratios), quarters[0], quarters[2]), cpus[0] / cpus[1]
-    )
+    return Result(case, count, pairs, wall_us, floor_us, spread(ratios), cpus[0] / cpus[1])
 
 
 async def measure(url: str, count: int, pairs: int) -> list[Result]:
@@ -197,10 +188,9 @@ async def measure(url: str, count: int, pairs: int) -> list[Result]:
 
 def main() -> None:
     """Run the benchmark, print its results, and exit with 1 if the statement takes more CPU time than the limit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--checkpoints", type=int, default=2_000_000)
     parser.add_argument("--pairs", type=int, default=300)
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with temporary_server() as server, server.databases.migrated() as url:
         began_s = time.perf_counter()
@@ -208,12 +198,12 @@ def main() -> None:
         print(f"{count:,} checkpoints written in {time.perf_counter() - began_s:.0f} s", file=sys.stderr)
         results = asyncio.run(measure(url, count, arguments.pairs))
     if arguments.json:
-        json.dump([asdict(r) for r in results], sys.stdout, indent=2)
+        print_json(results, indent=2)
     else:
         for r in results:
             print(
                 f"{r.case:10} CPU ratio {r.cpu_ratio:.2f}, {r.wall_us:8.0f} us, SELECT 1 {r.floor_us:6.0f} us,"
-                f" ratio {r.ratio[0]:.2f} ({r.ratio[1]:.2f} to {r.ratio[2]:.2f})"
+                f" ratio {spread_words(r.ratio)}"
             )
     if results[0].cpu_ratio > _RATIO_MAX:
         sys.exit(f"the statement takes more than {_RATIO_MAX:g} times the CPU time of SELECT 1")

@@ -14,20 +14,19 @@ the median over the pairs, with the range of the middle half.
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import json
 import statistics
 import sys
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from backend.runtime.core.hashing import key_group, owner_of_group
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.operators import Keyed
 from backend.runtime.operators.sources import Source
+from tests.support.benchmarking import cpu_s_of, parser_of, spread, spread_words
 
 _RECORDS = 12_000
 _SUBTASKS = 4
@@ -162,17 +161,6 @@ class _Floor:
         return owner
 
 
-def _cpu_s(run: Callable[[], object]) -> float:
-    began = time.process_time()
-    run()
-    return time.process_time() - began
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
-    return middle, low, high
-
-
 def measure(pairs: int) -> dict[str, object]:
     """Return all figures, measured over ``pairs`` rounds."""
     quiet = _job({"execution.checkpointing.interval": "7 d"})
@@ -187,26 +175,25 @@ def measure(pairs: int) -> dict[str, object]:
     floor_s, quiet_s = [], []
     costs: dict[str, list[float]] = {name: [] for name in with_checkpoints}
     for _ in range(pairs):
-        floor_s.append(_cpu_s(lambda: _Floor(quiet).run()))
-        quiet_s.append(_cpu_s(lambda: _runtime(quiet)))
+        floor_s.append(cpu_s_of(lambda: _Floor(quiet).run()))
+        quiet_s.append(cpu_s_of(lambda: _runtime(quiet)))
         for name, spec in with_checkpoints.items():
-            costs[name].append(_cpu_s(lambda spec=spec: _runtime(spec)) / quiet_s[-1])  # type: ignore[misc]
+            costs[name].append(cpu_s_of(lambda spec=spec: _runtime(spec)) / quiet_s[-1])  # type: ignore[misc]
     return {
         "records": _RECORDS,
         "virtual_s": engine.now_us / 1e6,
         "runtime_records_per_cpu_s": _RECORDS / statistics.median(quiet_s),
         "floor_records_per_cpu_s": _RECORDS / statistics.median(floor_s),
-        "runtime_over_floor_cpu": _spread([a / b for a, b in zip(quiet_s, floor_s, strict=True)]),
+        "runtime_over_floor_cpu": spread([a / b for a, b in zip(quiet_s, floor_s, strict=True)]),
         "virtual_over_cpu_time": engine.now_us / 1e6 / statistics.median(quiet_s),
         "checkpoints_completed": completed,
-        "with_checkpoints_over_without_cpu": {name: _spread(values) for name, values in costs.items()},
+        "with_checkpoints_over_without_cpu": {name: spread(values) for name, values in costs.items()},
     }
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, default=5, help="rounds [5]")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     found = measure(max(1, options.pairs))
     if options.json:
@@ -222,14 +209,13 @@ def main(arguments: Sequence[str]) -> None:
     costs, completed = found["with_checkpoints_over_without_cpu"], found["checkpoints_completed"]
     assert isinstance(costs, dict)
     assert isinstance(completed, dict)
-    for name, spread in costs.items():
-        print(f"  a checkpoint every 100 ms / none, CPU, {name} ({completed[name]} completed): {_shown(spread)}")
+    for name, cost in costs.items():
+        print(f"  a checkpoint every 100 ms / none, CPU, {name} ({completed[name]} completed): {_shown(cost)}")
 
 
-def _shown(spread: object) -> str:
-    assert isinstance(spread, tuple)
-    middle, low, high = spread
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+def _shown(found: object) -> str:
+    assert isinstance(found, tuple)
+    return spread_words(found)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ over the rounds with its 95 % interval. A target is met if the worse end of the 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import math
@@ -41,6 +40,7 @@ from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.operators import Keyed
 from backend.runtime.operators.sources import Source
+from tests.support.benchmarking import parser_of, spread_words
 
 _RECORDS = 160_000
 _SUBTASKS = 4
@@ -381,9 +381,8 @@ def _missed(found: dict[str, Any]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, default=7, help="rounds [7]")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--gate", action="store_true", help="fail if a target is missed")
     options = parser.parse_args(arguments)
     found = measure(max(1, options.pairs))
@@ -401,13 +400,13 @@ def _lines(found: dict[str, Any]) -> list[str]:
     ]
     for name, per_s in found["runtime_records_per_cpu_s"].items():
         lines.append(
-            f"  runtime {name} {per_s:>9.0f} records/CPU-s, {_shown(found['runtime_over_simpy'][name])} x SimPy"
+            f"  runtime {name} {per_s:>9.0f} records/CPU-s, {spread_words(found['runtime_over_simpy'][name])} x SimPy"
             + (f" (target {_BESIDE_SIMPY_MIN[name]})" if name in _BESIDE_SIMPY_MIN else "")
         )
     for name, spread in found["with_checkpoints_over_without_cpu"].items():
         lines.append(
             f"  with checkpoints / without, CPU, {name} ({found['checkpoints_completed'][name]} completed):"
-            f" {_shown(spread)}" + (f" (target {_PROTOCOL_COST_MAX[name]})" if name in _PROTOCOL_COST_MAX else "")
+            f" {spread_words(spread)}" + (f" (target {_PROTOCOL_COST_MAX[name]})" if name in _PROTOCOL_COST_MAX else "")
         )
     for name, wide in found["wide"].items():
         lines.append(
@@ -415,11 +414,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
             f" {wide['virtual_over_cpu_time']:.2f} simulated s per CPU-s"
         )
     return lines + [f"  missed: {line}" for line in found["missed"]]
-
-
-def _shown(spread: tuple[float, float, float]) -> str:
-    middle, low, high = spread
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -48,6 +47,7 @@ from backend.advisor.twin.model.rates import throughput_of
 from backend.advisor.twin.tiers.predicting import simulated
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
+from tests.support.benchmarking import cpu_s_of
 
 _VERTICES, _SUBTASKS, _SETTINGS = 6, 16, 50
 _MS_MAX, _ALL_S_MAX = 100.0, 2.0
@@ -138,12 +138,6 @@ def _output(*command: object) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
-def _cpu_ms(run: Callable[[], object]) -> float:
-    before = time.process_time()
-    run()
-    return (time.process_time() - before) * 1000
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Print the table. Return 1 if ``--gate`` is given and the fast tier misses a target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -160,10 +154,10 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"preparing the fast tier: {time.process_time() - began:.1f} s of CPU")
     taken: dict[Tier, list[float]] = {}
     for tier in (Tier.FORMULAS, Tier.FAST):
-        rounds = [_cpu_ms(lambda m=m, t=tier: simulated(m, t)) for _ in range(options.rounds) for m in models]  # type: ignore[misc]
+        rounds = [1000 * cpu_s_of(lambda m=m, t=tier: simulated(m, t)) for _ in range(options.rounds) for m in models]  # type: ignore[misc]
         taken[tier] = rounds
     if options.runtime:
-        taken[Tier.RUNTIME] = [_cpu_ms(partial(simulated, models[0], Tier.RUNTIME, seeds=(1,)))]
+        taken[Tier.RUNTIME] = [1000 * cpu_s_of(partial(simulated, models[0], Tier.RUNTIME, seeds=(1,)))]
     fast_ms = statistics.median(taken[Tier.FAST])
     print(f"{'tier':<10}{'ms a setting':>14}{'worst':>10}{'settings/s':>12}{'to fast':>10}")
     for tier, values in taken.items():

@@ -15,12 +15,10 @@ with the range of the middle half. No database takes part.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -44,6 +42,7 @@ from backend.domain.engines import FLINK
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Edge, Topology, Vertex
+from tests.support.benchmarking import cpu_s_of, parser_of, spread, spread_words
 from tests.support.observations import NOW
 
 SIZES = (41, 1_000, 10_000)
@@ -140,12 +139,6 @@ def floor_of(checkpoints: Sequence[Checkpoint], pressure: Sequence[VertexPressur
     return max(float(np.array(row, dtype=np.float64).max()) for row in rows)
 
 
-def _cpu_ms(call: Callable[[], object]) -> float:
-    began = time.process_time_ns()
-    call()
-    return (time.process_time_ns() - began) / 1e6
-
-
 def _with_advice(evidence: JobEvidence) -> object:
     case = cases.of_job(evidence)
     return diagnose(evidence, case), advise(evidence, engine=FLINK, version="1.20.5", case=case)
@@ -164,34 +157,24 @@ def measure(subtasks: int, pairs: int) -> Result:
     )
     for call in calls:
         call()
-    costs = [[_cpu_ms(call) for call in calls] for _ in range(pairs)]
+    costs = [[1000 * cpu_s_of(call) for call in calls] for _ in range(pairs)]
     middle = [round(statistics.median(column), 2) for column in zip(*costs, strict=True)]
     return Result(
         subtasks=subtasks,
         pairs=pairs,
         floor_cpu_ms=middle[2],
         checkpoint_cpu_ms=middle[1],
-        checkpoint_ratio=_spread([row[1] / row[0] for row in costs]),
+        checkpoint_ratio=spread([row[1] / row[0] for row in costs]),
         job_cpu_ms=middle[3],
-        job_ratio=_spread([row[3] / row[2] for row in costs]),
+        job_ratio=spread([row[3] / row[2] for row in costs]),
         job_with_advice_cpu_ms=middle[4],
     )
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return round(middle, 2), round(low, 2), round(high, 2)
-
-
-def _words(ratio: tuple[float, float, float]) -> str:
-    return f"{ratio[0]} [{ratio[1]} to {ratio[2]}]"
-
-
 def main(arguments: Sequence[str]) -> None:
     """Measure every size and print its result."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, default=15, help="pairs of runs per size, at least 3 [15]")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
     for subtasks in SIZES:
         result = measure(subtasks, max(3, options.pairs))
@@ -201,8 +184,8 @@ def main(arguments: Sequence[str]) -> None:
         print(
             f"{subtasks} subtasks: verdict on a checkpoint {result.checkpoint_cpu_ms} ms of CPU, on the job"
             f" {result.job_cpu_ms} ms, with advice {result.job_with_advice_cpu_ms} ms\n"
-            f"  x reading each value once: checkpoint {_words(result.checkpoint_ratio)},"
-            f" job {_words(result.job_ratio)} ({result.pairs} pairs)"
+            f"  x reading each value once: checkpoint {spread_words(result.checkpoint_ratio)},"
+            f" job {spread_words(result.job_ratio)} ({result.pairs} pairs)"
         )
 
 

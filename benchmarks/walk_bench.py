@@ -10,13 +10,12 @@ the alert waits for healthy checkpoints.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from tests.support.benchmarking import parser_of, print_json
 from tests.support.browsing import launched, opened, required_chromium
 from tests.support.running_up import Up, jobs_of, temporary_up
 from tests.support.waiting import until
@@ -63,8 +62,7 @@ def measure(up: Up, executable: str, *, is_keyboard: bool) -> Result:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the walks and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--json", action="store_true")
+    parser = parser_of(__doc__)
     options = parser.parse_args(arguments)
     executable = required_chromium()
     results = []
@@ -72,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with temporary_up() as up:
             results.append(measure(up, executable, is_keyboard=is_keyboard))
     if options.json:
-        print(json.dumps([asdict(r) for r in results]))
+        print_json(results)
     else:
         for r in results:
             print(f"{r.by:9} {r.presses} presses, {r.keys} keys, {r.resolved_s:.0f} s until the incident is over")

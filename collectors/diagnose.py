@@ -60,6 +60,7 @@ from collectors.flink.requests import Requests
 from collectors.flink.roots import better_error
 from collectors.logs.diagnosing import Join, Wanted, diagnose_files
 from collectors.pacing import PacedTransport
+from collectors.spark.event_log import Observe
 from collectors.step_line import ShowStep, StepLine
 from collectors.time_left import TOTAL_S, TimeLeft
 
@@ -99,11 +100,13 @@ def run(
     deadline_s: float = TOTAL_S,
     logs: Sequence[str] = (),
     event_logs: Sequence[str] = (),
+    observe: Observe | None = None,
 ) -> int:
     """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target and one of its jobs could be read.
 
     Return 1 if there are jobs, and none of them could be read. With ``logs``, print what these files tell too, and with
-    ``event_logs`` the diagnosis of the queries in these event logs of Spark; ``url`` may then be empty.
+    ``event_logs`` the diagnosis of the queries in these event logs of Spark; ``url`` may then be empty. ``observe``
+    parses Spark's events; it is the parser of the ingest API.
 
     With ``is_quick``, do not wait until the engine has fetched its metrics a second time. After ``deadline_s``, print
     what is known by then, and what was left out.
@@ -121,7 +124,7 @@ def run(
         raise InvalidInputError([problem], what="option") from None
     if logs or event_logs or not url:
         asked = partial(ask, url, job=job, is_quick=is_quick, deadline_s=deadline_s) if url else None
-        return diagnose_files(Wanted(job, wanted, is_verbose=is_verbose), logs, event_logs, ask=asked)
+        return diagnose_files(Wanted(job, wanted, is_verbose=is_verbose), logs, event_logs, ask=asked, observe=observe)
     answer = ask(url, job=job, is_quick=is_quick, deadline_s=deadline_s)
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)

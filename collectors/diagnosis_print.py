@@ -105,6 +105,7 @@ class JobAnswer:
     """The records that all sources read in a second; None if this is not known."""
     mode: AnyMode | None = None
     """The checkpoint mode of its settings; None if they are unknown, or if the engine has no barriers."""
+    is_micro_batched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,8 @@ def as_text(answer: Answer, *, is_terminal: bool, is_verbose: bool) -> str:
 def _headline(answer: Answer) -> str:
     jobs = f"{len(answer.jobs)} job{'' if len(answer.jobs) == 1 else 's'}"
     took = say.duration(1000 * answer.took_s)
-    return f"{answer.url} · {answer.engine} · {jobs} · {answer.request_count} requests in {took}"
+    read = f"{answer.request_count} requests in {took}" if answer.request_count else f"read in {took}"
+    return f"{answer.url} · {answer.engine} · {jobs} · {read}"
 
 
 def _print_short(console: Console, job: JobAnswer) -> None:
@@ -308,7 +310,13 @@ def _facts(job: JobAnswer) -> list[tuple[str, str]]:
         rows.append(("phase", verdict.phase.value.replace("-", " ")))
     if job.mode is not None:
         rows.append(("mode", MODE_WORDS[job.mode]))
-    rows.append(("confidence", f"{verdict.confidence.value}, {say.checkpoints(job.considered_count)} considered"))
+    considered = say.checkpoints(job.considered_count)
+    considered = (
+        considered.replace("checkpoint", "micro-batch" if job.considered_count == 1 else "micro-batche")
+        if job.is_micro_batched
+        else considered
+    )
+    rows.append(("confidence", f"{verdict.confidence.value}, {considered} considered"))
     return [*rows, *_debt(job), *_missing(job)]
 
 
@@ -323,7 +331,7 @@ def _debt(job: JobAnswer) -> list[tuple[str, str]]:
 def _missing(job: JobAnswer) -> list[tuple[str, str]]:
     """Return labels and texts for the data that would decide the verdict but could not be read."""
     rows = []
-    if job.engine_state != "RUNNING":
+    if job.engine_state != "RUNNING" and not job.is_micro_batched:
         rows.append(("state", f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
     rows.extend(("would decide", what) for what in job.diagnosis.verdict.would_decide)
     return rows
@@ -377,7 +385,9 @@ def as_markdown(answer: Answer) -> str:
     seconds = say.duration(1000 * answer.took_s)
     lines += [
         f"{escaped(answer.engine)}, read {answer.as_of:%Y-%m-%d %H:%M:%S} UTC, "
-        f"{answer.request_count} requests in {seconds}.",
+        f"{answer.request_count} requests in {seconds}."
+        if answer.request_count
+        else f"read in {seconds}.",
         "",
     ]
     lines += [line for limit in answer.limits for line in (f"Note: {escaped(limit)}.", "")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib import metadata
@@ -28,11 +28,20 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import Settings, age_rules, load_settings, names, secret_at
 
 if TYPE_CHECKING:
+    from backend.contracts.spark import SparkPushIn
+    from backend.domain.observation import JobObservation
     from backend.live.driver import LiveJob
     from backend.runtime.engine.jobfile import JobSpec
     from backend.store.schema.partitions import Retention
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")]
+
+
+def _parser_of_spark() -> Callable[[SparkPushIn], list[JobObservation]]:
+    """Return the parser of the ingest API. The services are imported only if needed, because that takes a while."""
+    from backend.services.targets.spark_events import job_observation, runs_of
+
+    return lambda push: [job_observation(run, push, None) for run in runs_of(push.events)]
 
 
 def diagnose(
@@ -48,6 +57,14 @@ def diagnose(
             "--log",
             metavar="FILE",
             help="Log of a JobManager or TaskManager, plain or .gz, a folder of them, or -. May be repeated.",
+        ),
+    ] = None,
+    event_logs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--event-log",
+            metavar="FILE",
+            help="Event log of a Spark application, plain, .gz or zstd, or a folder (rolling). May be repeated.",
         ),
     ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
@@ -72,6 +89,8 @@ def diagnose(
         is_quick=is_quick,
         deadline_s=seconds(deadline, option="--deadline", least=1.0, most=86_400.0),
         logs=logs or (),
+        event_logs=event_logs or (),
+        observe=_parser_of_spark() if event_logs else None,
     )
     raise typer.Exit(code)
 

@@ -24,6 +24,7 @@ from collectors.logs.lines import NO_DATE
 from collectors.logs.printing import LogAnswer
 from collectors.logs.reading import OPTION, read_logs
 from collectors.logs.story import Story
+from collectors.spark.event_log import Observe, read_event_logs
 
 # The REST and the log write the same exception within this time.
 _SAME_S: Final = 5.0
@@ -50,7 +51,14 @@ class Wanted:
     is_verbose: bool = False
 
 
-def diagnose_files(wanted: Wanted, logs: Sequence[str], event_logs: Sequence[str], *, ask: Ask | None = None) -> int:
+def diagnose_files(
+    wanted: Wanted,
+    logs: Sequence[str],
+    event_logs: Sequence[str],
+    *,
+    ask: Ask | None = None,
+    observe: Observe | None = None,
+) -> int:
     """Print what the files prove. Return 0 if they prove anything about a job, else 1.
 
     If ``ask`` is given, the target is diagnosed too, with the exceptions of the logs as evidence.
@@ -58,7 +66,12 @@ def diagnose_files(wanted: Wanted, logs: Sequence[str], event_logs: Sequence[str
     Raises:
         InvalidInputError: nothing to read is named, a file cannot be read, or no job has the wanted name or id.
     """
-    if not logs and not event_logs:
+    if event_logs and not logs and ask is None:
+        return _of_event_logs(wanted, event_logs, observe)
+    if event_logs:
+        problem = FieldProblem("--event-log", "event logs of Spark are read alone", "neither a URL nor --log with them")
+        raise InvalidInputError([problem], what="option")
+    if not logs:
         problem = FieldProblem("URL", "nothing to diagnose is named", f"a URL, or {OPTION} FILE")
         raise InvalidInputError([problem], what="option")
     story, file_count, byte_count = read_logs(logs)
@@ -73,6 +86,22 @@ def diagnose_files(wanted: Wanted, logs: Sequence[str], event_logs: Sequence[str
         sys.stdout.write(_log_text(answer, wanted.output_format))
         return 0
     return _joined(wanted, answer, ask)
+
+
+def _of_event_logs(wanted: Wanted, event_logs: Sequence[str], observe: Observe | None) -> int:
+    """Print the diagnosis of the queries in event logs of Spark."""
+    if observe is None:
+        raise AssertionError("the command line gives the parser of Spark's events")
+    answer = read_event_logs(event_logs, observe, job=wanted.job)
+    for line in answer.problems:
+        print(f"barrierscope: {line}", file=sys.stderr)
+    if not answer.jobs:
+        print("barrierscope: the event log has no event of a streaming query", file=sys.stderr)
+        return 1
+    text = printed(answer, wanted.output_format, is_terminal=sys.stdout.isatty(), is_verbose=wanted.is_verbose)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
 
 
 def _nothing(answer: LogAnswer) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 from backend.domain import known_messages
 from backend.domain.failure import FailureReason, reason_of_message
 from backend.domain.known_messages import KnownMessage
-from collectors.logs.blocks import Hit
+from collectors.file_blocks import Hit
 from collectors.logs.lines import Record, record_of
 from collectors.logs.story import ATTEMPTS_KEPT, RESTARTS_KEPT, Failure, LoggedJob, Story, keep_text
 

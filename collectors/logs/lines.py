@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from backend.domain.text import clean, clean_lines
-from collectors.logs.blocks import TRACE_BYTES, Hit
+from collectors.file_blocks import TRACE_BYTES, Hit
 
 _TIME: Final = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 # Some configurations write no date.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from backend.analysis.words import sentences as say
-from collectors.logs.blocks import blocks, files_of, hits, is_log
+from collectors.file_blocks import blocks, files_of, hits, is_log
 from collectors.logs.events import TEXTS, read_into
 from collectors.logs.story import Story
 from collectors.step_line import ShowStep, StepLine

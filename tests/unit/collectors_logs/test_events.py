@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from backend.domain.failure import FailureReason
-from collectors.logs.blocks import hits
+from collectors.file_blocks import hits
 from collectors.logs.events import TEXTS, read_into, task_of
 from collectors.logs.story import Story
 from tests.support import flink_log_lines as log

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from collectors.logs.blocks import Hit
+from collectors.file_blocks import Hit
 from collectors.logs.lines import NO_DATE, record_of
 
 AT = datetime(2024, 3, 5, 12, 0, 1, 250_000)  # noqa: DTZ001 - the log names no zone

@@ -7,14 +7,16 @@ logs. A file whose name ends with ``.gz`` is decompressed on the way; ``-`` is s
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 from backend.domain.errors import FieldProblem, InvalidInputError
 
@@ -23,6 +25,13 @@ TRACE_BYTES: Final = 64 << 10
 """A line and the stack trace after it are read up to this length."""
 _FILES_MAX: Final = 10_000
 _STDIN: Final = "-"
+LINE_BYTES: Final = 16 << 20
+"""A longer line is left out where whole lines are needed."""
+# A read that comes upon a damaged end loses all that it has read.
+_PIECE_BYTES: Final = 4 << 10
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+# The block formats of lz4-java, snappy-java and LZF.
+_OTHER_MAGIC: Final = (b"LZ4Block", b"\x82SNAPPY", b"ZV\x00", b"ZV\x01")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 ShowBytes = Callable[[int, int | None], None]
@@ -95,11 +104,68 @@ def opened(name: str) -> Iterator[BinaryIO]:
         problem = FieldProblem("file", f"{name!r} cannot be read ({error.strerror})", "a file that can be read")
         raise InvalidInputError([problem], what="option") from None
     with file:
-        if file.peek(2)[:2] == _GZIP_MAGIC:
+        head = file.peek(8)[:8]
+        if head.startswith(_ZSTD_MAGIC):
+            with _unpacked_zstd(name, file) as stream:
+                yield stream
+        elif head.startswith(_OTHER_MAGIC):
+            raise InvalidInputError(
+                [
+                    FieldProblem(
+                        "file",
+                        f"{name!r} is compressed with a codec that cannot be read",
+                        "plain, .gz or zstd (spark.eventLog.compression.codec)",
+                    )
+                ],
+                what="option",
+            )
+        elif head.startswith(_GZIP_MAGIC):
             with gzip.GzipFile(fileobj=file) as unpacked:
                 yield cast("BinaryIO", unpacked)
         else:
             yield file
+
+
+class _Unpacked(io.RawIOBase):
+    """Reads a stream of pyarrow, in small pieces, so that what precedes a damaged end is not lost."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int = -1) -> bytes:
+        return bytes(self._stream.read(_PIECE_BYTES))
+
+
+@contextmanager
+def _unpacked_zstd(name: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    try:
+        pyarrow = import_module("pyarrow")
+    except ImportError:
+        problem = FieldProblem(
+            "file",
+            f"{name!r} is compressed with zstd, which needs pyarrow",
+            "pip install 'barrierscope[spark]', or the file unpacked",
+        )
+        raise InvalidInputError([problem], what="option") from None
+    with pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd") as stream:
+        yield cast("BinaryIO", _Unpacked(stream))
+
+
+def long_lines(parts: Iterator[bytes], texts: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the whole lines that contain one of ``texts``. A line of more than ``LINE_BYTES`` is left out."""
+    kept = b""
+    for part in parts:
+        block = kept + part
+        end = block.rfind(b"\n") + 1
+        for line in block[:end].split(b"\n"):
+            if any(text in line for text in texts):
+                yield line
+        kept = block[end:] if len(block) - end <= LINE_BYTES else b""
+    if any(text in kept for text in texts):
+        yield kept
 
 
 def blocks(name: str, show: ShowBytes) -> Iterator[bytes]:

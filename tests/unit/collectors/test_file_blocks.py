@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import InvalidInputError
-from collectors.logs import blocks as reading
-from collectors.logs.blocks import TRACE_BYTES, blocks, files_of, hits, is_log
+from collectors import file_blocks as reading
+from collectors.file_blocks import TRACE_BYTES, blocks, files_of, hits, is_log
 
 
 def quiet(*_: object) -> None:

@@ -161,7 +161,7 @@ LINES = {
         f"{_RPC}org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException): No lease on /flink/chk-7/a (inode 16501)"
     ),
     "hdfs-missing-block": (
-        "org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block: BP-1-10.0.0.1-2:blk_1073741_1"
+        "org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block: blk_1073741825_1001"
         " file=/flink/chk-7/a"
     ),
     "filesystem-closed": "Caused by: java.io.IOException: Filesystem closed",

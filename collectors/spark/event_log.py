@@ -19,7 +19,8 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from backend.advisor import advise
-from backend.analysis.measures.evidence import EXCEPTIONS_COUNT, JobEvidence
+from backend.analysis.assembling import EVIDENCE_COUNT, RunAt
+from backend.analysis.measures.evidence import OtherRun
 from backend.analysis.verdict.verdict import considered_count, diagnose
 from backend.contracts import spark as wire
 from backend.domain.engines import SPARK
@@ -39,12 +40,13 @@ Observe = Callable[[wire.SparkPushIn], list[JobObservation]]
 EVENTS_KEPT: Final = 2_000
 """So many events of a run are kept, the newest."""
 _RUNS_KEPT: Final = 1_000
-_CHECKPOINTS: Final = 200
+OTHER_RUNS_MAX: Final = 12
 _EXCEPTION_MAX: Final = 20_000
 _NAME_MAX: Final = 200
 _QUERY: Final = b"StreamingQueryListener$Query"
 _TEXTS: Final = (_QUERY, b'"SparkListenerLogStart"', b'"SparkListenerApplicationStart"')
 _OFFSETS: Final = ("startOffset", "endOffset", "latestOffset")
+_SUMS: Final = ("numInputRows", "processedRowsPerSecond")
 _INDEX: Final = re.compile(r"events_(\d+)_")
 _EVENT: Final[TypeAdapter[wire.SparkEvent]] = TypeAdapter(wire.SparkEvent)
 _Run = tuple[str, str]
@@ -132,9 +134,15 @@ def _events(read: _Read, kind: str, document: dict[str, Any]) -> Iterator[dict[s
     """Yield the event in the form in which the listener sends it."""
     if kind.endswith("QueryProgressEvent"):
         progress = document["progress"]
-        for source in progress.get("sources") or ():
+        sources = progress.get("sources") or []
+        for source in sources:
             for key in _OFFSETS:
                 source[key] = _offset(source.get(key))
+        for key in _SUMS:
+            # Spark's progress object has these as sums over its sources. An event log has only the sources.
+            values = [source.get(key) for source in sources]
+            if progress.get(key) is None and values and None not in values:
+                progress[key] = sum(values)
         yield {"event": "progress", "seen_at": progress["timestamp"], "progress": progress}
         return
     of = {"id": document["id"], "run_id": document["runId"], "name": document.get("name")}
@@ -194,20 +202,20 @@ def _query(run: JobObservation) -> str:
 
 
 def _answer(read: _Read, run: JobObservation, runs: Sequence[JobObservation]) -> JobAnswer:
-    query, run_id = run.engine_run_id.split("/", 1)
-    now = read.ends[(query, run_id)]
-    exceptions = sorted(e for other in runs if _query(other) == query for e in other.exceptions)
-    evidence = JobEvidence(
+    now = _heard(read, run)
+    known = RunAt(
         topology=Topology(()),
-        now=now,
         config=run.config,
-        checkpoints=tuple(sorted(run.checkpoints, key=lambda c: c.header.checkpoint_id)[-_CHECKPOINTS:]),
-        exceptions=tuple(exceptions[-EXCEPTIONS_COUNT:]),
+        exceptions=run.exceptions,
+        other_runs=tuple(_other(read, other) for other in _others(run, runs)),
         state=run.state,
         engine_state=run.engine_state,
         started_at=run.started_at,
-        is_micro_batched=True,
+        engine=SPARK,
+        engine_version=read.version,
     )
+    checkpoints = sorted(run.checkpoints, key=lambda c: c.header.checkpoint_id)
+    evidence = known.evidence_on_job(now=now, checkpoints=checkpoints[-EVIDENCE_COUNT:])
     return JobAnswer(
         name=run.name,
         engine_state=run.engine_state,
@@ -218,6 +226,22 @@ def _answer(read: _Read, run: JobObservation, runs: Sequence[JobObservation]) ->
         has_ended=run.state is JobState.ENDED,
         is_micro_batched=True,
     )
+
+
+def _heard(read: _Read, run: JobObservation) -> datetime:
+    query, run_id = run.engine_run_id.split("/", 1)
+    return read.ends[(query, run_id)]
+
+
+def _others(run: JobObservation, runs: Sequence[JobObservation]) -> list[JobObservation]:
+    """Return the newest other runs of the query, newest first."""
+    others = [o for o in runs if _query(o) == _query(run) and o.engine_run_id != run.engine_run_id]
+    return sorted(others, key=lambda o: o.started_at, reverse=True)[:OTHER_RUNS_MAX]
+
+
+def _other(read: _Read, run: JobObservation) -> OtherRun:
+    error = max(run.exceptions)[1] if run.exceptions else None
+    return OtherRun(run.started_at, _heard(read, run), run.ended_at, error)
 
 
 def _worst_first(job: JobAnswer) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.verdict.verdict import diagnose
 from backend.cli import app
 from backend.contracts.spark import SparkPushIn
+from backend.domain.observation import JobObservation
 from backend.domain.topology import Topology
 from backend.services.targets.spark_events import job_observation, runs_of
 from collectors.spark.event_log import read_event_logs
@@ -75,6 +76,17 @@ def written(tmp_path: Path):
     return write
 
 
+def _rows_of(name: str) -> list[int | None]:
+    read: list[JobObservation] = []
+
+    def seen(push: SparkPushIn):
+        read.extend(observe(push))
+        return read
+
+    read_event_logs([str(FOLDER / f"{name}.jsonl.gz")], seen, job=None)
+    return [c.batch.input_row_count for c in read[0].checkpoints if c.batch]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_event_log_gives_the_verdict_that_the_listener_s_events_give(name: str):
     push = SparkPushIn.model_validate(recorded_spark.push(recorded_spark.recorded(name)))
@@ -86,6 +98,7 @@ def test_an_event_log_gives_the_verdict_that_the_listener_s_events_give(name: st
     (found,) = read_event_logs([str(FOLDER / f"{name}.jsonl.gz")], observe, job=None).jobs
 
     assert found.diagnosis.health is diagnose(evidence).health
+    assert [c.batch.input_row_count for c in heard.checkpoints if c.batch] == _rows_of(name)
     assert found.diagnosis.verdict.sentence == diagnose(evidence).verdict.sentence
     assert found.name == heard.name
 

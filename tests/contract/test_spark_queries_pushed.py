@@ -88,7 +88,7 @@ async def test_two_runs_of_a_query_that_report_at_the_same_time_are_seen(store):
     one = events([progress(n, took_ms=900) for n in range(200)])
     job = await judged(store, one, shifted(one, 1, "0e0e0e0e-0000-4000-8000-000000000000"))
 
-    assert job["verdict"]["headline"] == "Two runs of the query are active"
+    assert job["verdict"]["headline"] == "Two runs use the same checkpoint folder"
 
 
 async def test_two_queries_of_one_name_are_not_runs_of_one_query(store):
@@ -97,3 +97,17 @@ async def test_two_queries_of_one_name_are_not_runs_of_one_query(store):
     job = await judged(store, one, shifted(other, 1, "0e0e0e0e-0000-4000-8000-000000000000"))
 
     assert job["health"] == "healthy"
+
+
+async def test_two_queries_that_use_one_folder_have_one_id_and_are_named(store):
+    one = events([progress(n, took_ms=900) for n in range(200)])
+    other = [{**e, "progress": {**e["progress"], "name": "copy"}} for e in one]
+    posts = [one, shifted(other, 1, "0e0e0e0e-0000-4000-8000-000000000000")]
+    now = datetime.fromisoformat(posts[1][-1]["seen_at"]) + timedelta(seconds=5)
+    async with asking(api_over(store, SteppingClock(now))) as client:
+        for posted in posts:
+            body = {"deployment": "made-up", "sent_at": now.isoformat(), "events": posted}
+            assert (await client.post("/api/v1/ingest/spark", json=body)).status_code == 200
+        jobs = {j["name"]: j for j in (await client.get("/api/v1/jobs")).json()["items"]}
+
+    assert "The query and made-up are active at the same time" in jobs["copy"]["verdict"]["sentence"]

@@ -21,13 +21,14 @@ class OtherRun:
     """Another run of a Spark query, under the same checkpoint folder.
 
     ``heard_at`` is the time of its last report. ``ended_at`` is None if it has not reported its end, and ``error`` is
-    None if it has not failed.
+    None if it has not failed. ``query`` is the name under which it runs, if that is another one.
     """
 
     started_at: datetime
     heard_at: datetime
     ended_at: datetime | None = None
     error: str | None = None
+    query: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,7 @@ def uncleaned_state(facts: Facts) -> Found | None:
     if state is None:
         return None
     size = "" if not state.last_bytes else f" ({say.size(state.last_bytes)})"
-    removed = ", and no row was removed"
-    if state.cleaning is Cleaning.NOT_REPORTED:
-        removed = "; how many rows were removed is not reported"
+    removed = ", and no row was removed" if state.is_reported else "; how many rows were removed is not reported"
     lead = (
         f"The state grew from {say.count(state.first_count)} to {say.count(state.last_count)} rows{size} in"
         f" {state.batch_count} batches{removed}"
@@ -137,7 +135,7 @@ def _state_evidence(state: StateGrowth) -> tuple[Evidence, ...]:
             unit="count",
         )
     ]
-    if state.cleaning is not Cleaning.NOT_REPORTED:
+    if state.is_reported:
         rows.append(
             Evidence("no row was removed from the state in these batches", "numRowsRemoved", value=0, unit="count")
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend.analysis.numbers.statistics import quantile
-from backend.analysis.queries import accumulating, rhythms
+from backend.analysis.queries import accumulating, rhythms, stored_state
 from backend.analysis.queries.facts import Facts, Found
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport
 from backend.analysis.queries.series import SAME_ROWS_TIMES
@@ -23,7 +23,9 @@ from backend.domain.micro_batch import PressureSign
 from backend.domain.verdict import Basis, Confidence, Evidence, VerdictKind
 
 LOG_MIN_RATIO: Final = 0.5
-"""Writing the checkpoint log is told of if it takes this share of the batches' time."""
+"""Writing the checkpoint log, or listing the input, is named if it takes this share of the batches' time."""
+DROPPED_MIN_RATIO: Final = 0.2
+"""Rows are dropped if they are this share of those that are read. Spark counts them after it has combined some."""
 VARIED_ROWS_TIMES: Final = 3.0
 """Time does not go to the rows if batches take the same time though the larger ones have this many times the rows."""
 VARIED_MIN_COUNT: Final = 10
@@ -138,6 +140,57 @@ def fixed_cost(facts: Facts) -> Found | None:
     )
 
 
+def slow_listing(facts: Facts) -> Found | None:
+    """Return that the driver lists the input folder for most of the time of a query that is behind."""
+    share = facts.report.share(BatchPart.SOURCE)
+    if share is None or share < LOG_MIN_RATIO or not facts.is_file_source or not facts.report.is_behind:
+        return None
+    return Found(
+        name="slow-listing",
+        kind=VerdictKind.LATE_INPUT,
+        headline="Listing the input folder takes most of the time",
+        sentence=(
+            f"{say.percent(share)} of the time goes to asking the sources for new data: the driver lists the input"
+            " folder for each batch, whatever its rows"
+        ),
+        confidence=Confidence.MEDIUM,
+        cures=(
+            "removing or archiving files that were read (option cleanSource), a narrower path, or fewer, larger files",
+        ),
+        no_cures=("more executors, because the driver lists", "a limit of files in a batch: each batch lists all"),
+        would_decide=("how many files the input folder has, and how long its store takes to list them",),
+        explains_delay=True,
+    )
+
+
+def late_rows(facts: Facts) -> Found | None:
+    """Return the rows that are dropped because they come after the watermark."""
+    ratio = stored_state.dropped_ratio(facts.rows)
+    if ratio is None or ratio < DROPPED_MIN_RATIO:
+        return None
+    newest = facts.rows[-1]
+    watermark, began_at = newest.batch.watermark_at, newest.checkpoint.header.triggered_at
+    is_ahead = watermark is not None and watermark > began_at
+    why = "; the watermark is ahead of the clock, so rows with event times in the future have moved it"
+    return Found(
+        name="late-rows",
+        kind=VerdictKind.LATE_INPUT,
+        headline="Rows are dropped because they come after the watermark",
+        sentence=(
+            f"Rows are dropped because they come after the watermark: {say.percent(min(1.0, ratio))} as many as are"
+            f" read{why if is_ahead else ''}"
+        ),
+        confidence=Confidence.HIGH if is_ahead else Confidence.MEDIUM,
+        cures=(
+            "removing or correcting event times in the future before withWatermark"
+            if is_ahead
+            else "a longer delay of the watermark; each hour of it keeps the state of an hour more",
+        ),
+        no_cures=("more executors", "a restart: the checkpoint keeps the watermark"),
+        would_decide=() if is_ahead else ("the event times of the rows that are dropped, against the watermark",),
+    )
+
+
 def log_writing(facts: Facts) -> Found | None:
     """Return that writing the checkpoint log takes most of batches that keep up."""
     share = facts.report.share(BatchPart.LOG)
@@ -185,6 +238,8 @@ CAUSES: Final[tuple[Cause, ...]] = (
     ),
     Cause("compaction", "the slow batches are those of every n-th number, with the same rows", rhythms.compaction),
     Cause("fixed-cost", "the query is behind, and batches with 3 times the rows take the same time", fixed_cost),
+    Cause("slow-listing", "the query is behind, and asking a file source takes half of the time", slow_listing),
     Cause("log-writing", "the checkpoint log takes half of the time", log_writing),
+    Cause("late-rows", "a fifth of the rows or more come after the watermark", late_rows),
     Cause("lagging-snapshots", "no snapshot of the state was taken in the window", lagging_snapshots),
 )

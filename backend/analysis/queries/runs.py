@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.evidence import JobEvidence, OtherRun
 from backend.analysis.queries import endings
 from backend.analysis.words.thresholds import RESTARTS_MIN_COUNT
 from backend.domain.checkpoint import CheckpointStatus
@@ -23,6 +23,8 @@ SAME_ENDS_MIN_COUNT: Final = 2
 STILL_MIN: Final = timedelta(minutes=10)
 STILL_TIMES: Final = 4
 """The pattern is over if the query has since run for ten minutes and for four times the usual time between two ends."""
+SCHEDULED_MIN_COUNT: Final = 2
+"""A query is started from time to time if this many other runs ended without an error."""
 BESIDE_MIN: Final = timedelta(seconds=60)
 """Two runs are active at the same time if each reported this long after the other began."""
 
@@ -49,7 +51,9 @@ def repeated_ends(evidence: JobEvidence) -> Repeated | None:
         for c in evidence.checkpoints
         if c.header.status is CheckpointStatus.FAILED and c.header.failed_at is not None
     ]
-    ends = sorted([*own, *((r.ended_at, r.error) for r in evidence.other_runs if r.ended_at and r.error)])
+    ends = sorted(
+        [*own, *((r.ended_at, r.error) for r in evidence.other_runs if not r.query and r.ended_at and r.error)]
+    )
     if not ends:
         return None
     newest_at, error = ends[-1]
@@ -78,8 +82,14 @@ def _name(error: str) -> str | None:
     return None if known is None else known.name
 
 
-def run_beside(evidence: JobEvidence) -> datetime | None:
-    """Return when another run of the query began that is active at the same time as this one, or None."""
+def is_scheduled(evidence: JobEvidence) -> bool:
+    """Return whether the query ends by itself and is started again, as with the triggers AvailableNow and Once."""
+    ended = [r for r in evidence.other_runs if r.query is None and r.ended_at is not None and r.error is None]
+    return len(ended) >= SCHEDULED_MIN_COUNT
+
+
+def run_beside(evidence: JobEvidence) -> OtherRun | None:
+    """Return another run on the same checkpoint folder that is active at the same time as this one, or None."""
     began_at = evidence.started_at
     newest = max((c.header.triggered_at for c in evidence.checkpoints), default=None)
     if began_at is None or newest is None:
@@ -87,5 +97,5 @@ def run_beside(evidence: JobEvidence) -> datetime | None:
     for run in evidence.other_runs:
         both = min(run.heard_at, newest) - max(run.started_at, began_at)
         if run.ended_at is None and both >= BESIDE_MIN:
-            return run.started_at
+            return run
     return None

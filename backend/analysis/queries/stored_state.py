@@ -57,17 +57,23 @@ class Cleaning(StrEnum):
     NOT_DUE = "not-due"
     """The watermark moves. The windows may not be over."""
     NOT_REPORTED = "not-reported"
-    """The number of rows that were removed is not reported."""
+    """The number of rows that were removed is not reported, and the watermark does not show it either."""
+
+
+# These follow from the number of removed rows. Without a watermark that moves, Spark removes none.
+_BY_REMOVED: Final = (Cleaning.OWN, Cleaning.NOT_USED, Cleaning.NOT_DUE)
 
 
 @dataclass(frozen=True, slots=True)
 class StateGrowth:
     """State that grows from batch to batch while no row is removed.
 
-    ``age`` is how long the state has grown, if it always grew as it does now; reconstructed. None if it grew faster.
+    ``is_reported`` is whether the number of removed rows is. ``age`` is how long the state has grown, if it always grew
+    as it does now; reconstructed. None if it grew faster.
     """
 
     cleaning: Cleaning
+    is_reported: bool
     first_count: int
     last_count: int
     batch_count: int
@@ -109,10 +115,11 @@ def state_growth(rows: Sequence[Row]) -> StateGrowth | None:
     is_steady = updated is not None and per_batch >= NEW_MIN_RATIO * updated
     first_at, last_at = held[0][0].batch.watermark_at, newest.batch.watermark_at
     moved = None if first_at is None or last_at is None else last_at - first_at
+    is_reported = len(known) == len(removed)
+    cleaning = _cleaning([r for r, _, _ in held], moved, age if is_steady else None)
     return StateGrowth(
-        cleaning=Cleaning.NOT_REPORTED
-        if len(known) < len(removed)
-        else _cleaning([r for r, _, _ in held], moved, age if is_steady else None),
+        cleaning=cleaning if is_reported or cleaning not in _BY_REMOVED else Cleaning.NOT_REPORTED,
+        is_reported=is_reported,
         first_count=counts[0],
         last_count=counts[-1],
         batch_count=len(counts),

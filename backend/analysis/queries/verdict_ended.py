@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from backend.analysis.measures.evidence import OtherRun
 from backend.analysis.queries import endings
 from backend.analysis.queries.runs import Repeated
 from backend.analysis.words import sentences as say
@@ -13,6 +14,7 @@ from backend.domain.checkpoint import Checkpoint
 from backend.domain.verdict import Basis, Confidence, Evidence, Verdict, VerdictKind
 
 _LINE_MAX = 160
+_NAME_MAX = 80
 _FULL_ERROR = "the error in full, among the job's events and in the driver's log"
 
 
@@ -86,21 +88,26 @@ def restarting(repeated: Repeated, more: Sequence[Evidence]) -> Verdict:
     )
 
 
-def beside(began_at: datetime, more: Sequence[Evidence]) -> Verdict:
-    """Return the verdict on two runs of a query that are active at the same time."""
-    at = f"{began_at:%Y-%m-%d %H:%M:%S} UTC"
+def beside(other: OtherRun, more: Sequence[Evidence]) -> Verdict:
+    """Return the verdict on two runs that are active at the same time under one checkpoint folder."""
+    at = f"{other.started_at:%Y-%m-%d %H:%M:%S} UTC"
     text = f"Two runs of the query are active at the same time and use the same checkpoint folder: one began at {at}"
+    if other.query is not None:
+        text = (
+            f"The query and {other.query[:_NAME_MAX]} are active at the same time and use the same checkpoint folder:"
+            " they have the same query id, which the folder keeps"
+        )
     return Verdict(
         kind=VerdictKind.STORE,
-        sentence=f"{text}. One of them will end with an error, and until then both may write the same rows.",
+        sentence=f"{text}. One of them will end with an error, and until then rows may be written twice or be missing.",
         confidence=Confidence.HIGH,
         evidence=(
             Evidence(f"a run with the same query id that began at {at} has reported since this one began", "runs"),
-            Evidence("what cures it: stopping one of them, and finding what started the query twice", "cure"),
+            Evidence("what cures it: stopping one of them; a checkpoint folder of its own for each query", "cure"),
             Evidence("what does not help: a restart of either", "no cure"),
             *more,
         ),
-        headline="Two runs of the query are active",
+        headline="Two runs use the same checkpoint folder",
         detail=f"{text}.",
     )
 

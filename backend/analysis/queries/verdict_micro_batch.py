@@ -35,7 +35,7 @@ _KINDS = {
     BatchPart.SOURCE: VerdictKind.LATE_INPUT,
 }
 _WORDS = {
-    BatchPart.RUN: "running the query itself",
+    BatchPart.RUN: "running the query and writing to its sink",
     BatchPart.STATE_COMMIT: "committing the state stores",
     BatchPart.LOG: "writing the checkpoint log (the folders offsets and commits)",
     BatchPart.SOURCE: "asking the sources for new data",
@@ -51,6 +51,10 @@ _CULPRITS = {
 
 _TOLD = (PressureSign.BACKLOG_GROWTH, PressureSign.ROWS_GROWTH)
 _SPIRAL = "Each batch reads what came during the one before it, so that they get longer and longer"
+_LIMIT = (
+    "a limit of each batch (maxOffsetsPerTrigger, maxFilesPerTrigger), so that batches end and a restart repeats"
+    " little; by itself it does not reduce the backlog"
+)
 _CURES = {
     BatchPart.RUN: (
         ("more cores for the query and as many partitions, or less work on each row",),
@@ -95,7 +99,9 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     if beside is not None:
         return Diagnosis(Health.INTERMITTENT, ended.beside(beside, _rows(found)))
     causes = found_causes(facts_of(evidence.checkpoints, found))
-    if found.is_behind:
+    # A run that reads all there is and then ends (AvailableNow, Once) never pauses.
+    is_scheduled = is_by_pauses_alone(found) and runs.is_scheduled(evidence)
+    if found.is_behind and not is_scheduled:
         first = leading(found, causes)
         is_by_turns = first is not None and first.health is Health.INTERMITTENT
         health = Health.INTERMITTENT if is_by_turns else Health.SLOW
@@ -211,7 +217,7 @@ def _by_part(found: BatchReport, lead: str, *, is_alone: bool) -> Verdict:
         kind=_KINDS.get(part, VerdictKind.UNDECIDED) if is_ruled else VerdictKind.UNDECIDED,
         sentence=f"{lead}{why}{more}.",
         confidence=Confidence.MEDIUM if is_alone else confidence,
-        evidence=(*_rows(found), *_cure_rows(part if is_ruled else None)),
+        evidence=(*_rows(found), *_cure_rows(found, part if is_ruled else None)),
         would_decide=_missing(found) if is_alone else (),
         headline=headline,
         detail=detail,
@@ -224,8 +230,10 @@ def _as_sentence(sign: Sign) -> str:
     return f"{sign.statement[:1].upper()}{sign.statement[1:]}"
 
 
-def _cure_rows(part: BatchPart | None) -> list[Evidence]:
+def _cure_rows(found: BatchReport, part: BatchPart | None) -> list[Evidence]:
     cures, no_cures = _CURES.get(part, ((), ())) if part is not None else ((), ())
+    if any(s.sign is PressureSign.ROWS_GROWTH for s in found.raised):
+        cures, no_cures = ((_LIMIT, *cures), ())
     return [
         *(Evidence(f"what cures it: {text}", "cure") for text in cures),
         *(Evidence(f"what does not help: {text}", "no cure") for text in no_cures),

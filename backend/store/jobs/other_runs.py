@@ -12,10 +12,13 @@ from backend.analysis.measures.evidence import OtherRun
 from backend.domain.ids import RunId
 
 OTHER_RUNS_MAX: Final = 12
-# A run's id at its engine is the query's id, a slash and its own id. Several queries of a job may have one name.
+# A run's id at its engine is the query's id, a slash and its own id. The query's id is kept in the checkpoint folder,
+# so two queries that use one folder have one id, though their names differ.
 _OTHERS = text(
-    "SELECT own.id, r.started_at, r.observed_at, r.ended_at, e.text FROM runs own CROSS JOIN LATERAL ("
-    " SELECT o.id, o.started_at, o.observed_at, o.ended_at FROM runs o WHERE o.job_id = own.job_id AND o.id <> own.id"
+    "SELECT own.id, r.started_at, r.observed_at, r.ended_at, e.text, r.name FROM runs own CROSS JOIN LATERAL ("
+    " SELECT o.id, o.started_at, o.observed_at, o.ended_at,"
+    " CASE WHEN o.job_id <> own.job_id THEN j.name END AS name FROM runs o JOIN jobs j ON j.id = o.job_id"
+    " WHERE o.target_id = own.target_id AND o.id <> own.id"
     " AND split_part(o.engine_run_id, '/', 1) = split_part(own.engine_run_id, '/', 1)"
     " ORDER BY o.started_at DESC, o.id DESC LIMIT :limit) r"
     " LEFT JOIN LATERAL (SELECT x.text FROM job_events x WHERE x.run_id = r.id AND x.kind = 'exception'"
@@ -30,6 +33,6 @@ async def other_runs_of(connection: AsyncConnection, run_ids: Sequence[RunId]) -
     if not run_ids:
         return {}
     values = {"runs": list(run_ids), "limit": OTHER_RUNS_MAX}
-    for run_id, started_at, heard_at, ended_at, error in (await connection.execute(_OTHERS, values)).all():
-        found.setdefault(run_id, []).append(OtherRun(started_at, heard_at, ended_at, error))
+    for run_id, *values_of_run in (await connection.execute(_OTHERS, values)).all():
+        found.setdefault(run_id, []).append(OtherRun(*values_of_run))
     return {run_id: tuple(rows) for run_id, rows in found.items()}

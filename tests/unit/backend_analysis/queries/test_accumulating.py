@@ -193,11 +193,20 @@ def test_state_that_is_cleaned_or_bounded_is_not_said_to_grow(posted):
 
 
 def test_rows_that_are_not_reported_as_removed_are_not_taken_for_none():
-    found = of(stateful(removed=None))
+    found = of(stateful(removed=None, moved=STEP))
 
     assert found.verdict.kind == "none"
     assert "no row was removed" not in str(found.verdict)
     assert any("numRowsRemoved" in text for text in found.verdict.would_decide)
+
+
+@pytest.mark.parametrize("moved", [None, timedelta(0)])
+def test_without_a_watermark_that_moves_no_row_is_removed_even_if_the_number_is_not_reported(moved):
+    found = of(stateful(removed=None, moved=moved))
+
+    assert found.verdict.kind == "growth"
+    assert "how many rows were removed is not reported" in found.verdict.sentence
+    assert "watermark" in found.verdict.sentence
 
 
 def test_an_own_function_that_keeps_state_may_have_timeouts():

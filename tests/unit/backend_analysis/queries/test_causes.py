@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from backend.advisor import advise
@@ -12,7 +14,7 @@ from backend.analysis.verdict.verdict import diagnose
 from backend.domain.advice import Topic
 from backend.domain.engines import SPARK
 from tests.support.advised_jobs import on
-from tests.support.made_up_queries import events, evidence_of, operator, progress
+from tests.support.made_up_queries import NOW, events, evidence_of, operator, progress
 
 NUMBERS = range(60, 90)
 FALSE = "lacks capacity for its input"
@@ -111,6 +113,63 @@ def test_batches_that_take_longer_for_more_rows_lack_capacity():
     made = [progress(n, took_ms=4_000 * (1 + n % 4), rows=2_000 * (1 + n % 4)) for n in NUMBERS]
 
     assert judged(made, interval_ms=3_000).verdict.kind == "capacity"
+
+
+# --- the listing of the input, and rows that come late ---
+
+
+@pytest.mark.parametrize(("took", "share"), [(20_000, 0.9), (9_000, 0.7), (60_000, 0.95)])
+def test_a_query_that_is_late_because_it_lists_its_input_has_the_listing_as_its_cause(took, share):
+    parts = {"latestOffset": int(took * share)}
+    made = [progress(n, took_ms=took, parts_ms=parts, source="FileStreamSource[s3a://in]") for n in NUMBERS]
+    found = judged(made, interval_ms=5_000)
+
+    assert (found.health, found.verdict.kind) == ("slow", "late-input")
+    assert "the driver lists the input folder" in found.verdict.sentence
+    assert FALSE not in str(found.verdict)
+
+
+def test_a_listing_within_the_interval_of_the_trigger_is_no_cause():
+    parts = {"latestOffset": 4_000}
+    made = [progress(n, took_ms=5_000, parts_ms=parts, source="FileStreamSource[s3a://in]") for n in NUMBERS]
+
+    assert judged(made, every_ms=20_000).health == "healthy"
+
+
+def dropping(dropped, *, ahead):
+    found = []
+    for i, n in enumerate(NUMBERS):
+        at = NOW + timedelta(seconds=30 * i) + (timedelta(days=300) if ahead else timedelta(minutes=-10))
+        state = operator(5_000, numRowsDroppedByWatermark=dropped)
+        found.append(progress(n, took_ms=900, state=state, watermark=at))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dropped", "ahead", "said"),
+    [
+        (1_000, True, "rows with event times in the future have moved it"),
+        (400, True, "40 % as many as are read"),
+        (250, False, "25 % as many as are read"),
+    ],
+)
+def test_rows_that_are_dropped_because_they_are_late_are_told(dropped, ahead, said):
+    found = judged(dropping(dropped, ahead=ahead), every_ms=30_000)
+
+    assert (found.health, found.verdict.kind) == ("healthy", "late-input")
+    assert said in found.verdict.sentence
+
+
+def test_some_late_rows_are_the_usual_course_of_things():
+    assert judged(dropping(20, ahead=False), every_ms=30_000).verdict.kind == "none"
+
+
+def test_a_spiral_gets_a_limit_of_the_batch_and_is_not_told_that_it_does_not_help():
+    made = [progress(n, took_ms=int(2_000 * 1.5**i), rows=int(8_000 * 1.5**i)) for i, n in enumerate(range(60, 70))]
+    found = judged(made)
+
+    assert any("maxOffsetsPerTrigger" in text for text in statements(found, "cure"))
+    assert statements(found, "no cure") == []
 
 
 # --- snapshots of the state ---

@@ -108,3 +108,22 @@ def test_an_error_that_only_the_table_of_messages_knows_is_explained_by_it():
 
     assert found.health == "failing"
     assert "ended in batch 20 with org.apache.kafka" in found.verdict.sentence
+
+
+@pytest.mark.parametrize(("others", "health"), [(2, "healthy"), (0, "slow")])
+def test_a_query_that_is_started_from_time_to_time_and_ends_by_itself_need_not_pause(others, health):
+    evidence = evidence_of(events([progress(n, took_ms=9_000) for n in range(40, 60)], pause_ms=2))
+    earlier = tuple(run(1_440 * (n + 1), 1_430 * (n + 1)) for n in range(others))
+
+    assert diagnose(replace(evidence, other_runs=earlier)).health == health
+
+
+def test_a_run_under_another_name_is_named_and_its_errors_are_not_those_of_the_query():
+    other = replace(run(10, heard_min=-3), query="clicks-copy")
+    found = running(other, count=100)
+    assert "The query and clicks-copy are active at the same time and use the same checkpoint folder" in (
+        found.verdict.sentence
+    )
+
+    failed = [replace(run(10 * n, 10 * n - 9, CONFLICT), query="clicks-copy") for n in (1, 2, 3)]
+    assert running(*failed).health == "healthy"

@@ -14,7 +14,7 @@ from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.numbers.statistics import highest, known, median, quantile
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CONDITION_TIMES
-from backend.domain.checkpoint import Checkpoint
+from backend.domain.checkpoint import Checkpoint, CheckpointKind, CheckpointStatus
 from backend.domain.pressure import VertexPressure
 
 Rate = tuple[datetime, datetime, float]
@@ -39,6 +39,7 @@ def condition(report: HealthReport, evidence: JobEvidence, readings: Sequence[Ve
         return None
     return (
         _after_restarts(report, evidence)
+        or _after_savepoints(report, evidence)
         or _by_input(report, evidence, readings)
         or _by_size(report)
         or _every_nth(report)
@@ -47,13 +48,30 @@ def condition(report: HealthReport, evidence: JobEvidence, readings: Sequence[Ve
 
 def _after_restarts(report: HealthReport, evidence: JobEvidence) -> str | None:
     restarts = sorted({at for at, _ in evidence.exceptions})
-    if not restarts:
+    return "each time after a restart" if _are_first_after(restarts, report) else None
+
+
+def _after_savepoints(report: HealthReport, evidence: JobEvidence) -> str | None:
+    """Say whether the struck checkpoints come after savepoints, as if each of them wrote its whole state again."""
+    savepoints = [
+        c.header.triggered_at
+        for c in evidence.checkpoints
+        if c.header.kind is not CheckpointKind.CHECKPOINT and c.header.status is CheckpointStatus.COMPLETED
+    ]
+    if not _are_first_after(savepoints, report):
         return None
-    first = {id(c) for c in _first_after(restarts, (*report.struck, *report.quick))}
+    times = _size_times(report)
+    return "each time after a savepoint" + ("" if times is None else f", writing {say.times(times)} as much")
+
+
+def _are_first_after(events: Sequence[datetime], report: HealthReport) -> bool:
+    """Return whether the struck checkpoints, and not the quick ones, are the first ones after these events."""
+    if not events:
+        return False
+    first = {id(c) for c in _first_after(events, (*report.struck, *report.quick))}
     struck = sum(id(c) in first for c in report.struck)
     quick = sum(id(c) in first for c in report.quick)
-    is_clear = struck >= (1 - _WRONG_RATIO) * len(report.struck) and quick <= _WRONG_RATIO * len(report.quick)
-    return "each time after a restart" if is_clear else None
+    return struck >= (1 - _WRONG_RATIO) * len(report.struck) and quick <= _WRONG_RATIO * len(report.quick)
 
 
 def _first_after(restarts: Sequence[datetime], checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -129,9 +147,12 @@ def _near(checkpoint: Checkpoint) -> tuple[datetime, datetime]:
 
 
 def _by_size(report: HealthReport) -> str | None:
-    sizes = [[c.header.checkpointed_size_bytes for c in group] for group in (report.struck, report.quick)]
-    times = _times(*sizes)
+    times = _size_times(report)
     return None if times is None else f"whenever a checkpoint writes {say.times(times)} as much"
+
+
+def _size_times(report: HealthReport) -> float | None:
+    return _times(*([c.header.checkpointed_size_bytes for c in group] for group in (report.struck, report.quick)))
 
 
 def _times(struck: Sequence[float | None], quick: Sequence[float | None]) -> float | None:

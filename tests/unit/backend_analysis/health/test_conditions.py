@@ -11,6 +11,7 @@ import pytest
 
 from backend.analysis.health.conditions import rate_around, rate_at
 from backend.analysis.verdict.verdict import diagnose
+from backend.domain.checkpoint import Checkpoint, CheckpointKind
 from backend.domain.verdict import Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import SOURCE, START, job, quick, reading
 from tests.support.handwritten_runs import CALM, snapshotting
@@ -141,6 +142,40 @@ def test_a_cause_that_strikes_after_restarts_says_so():
 
     verdict = diagnose(job(run, CALM, exceptions=broken, restart_count=3)).verdict
     assert "each time after a restart" in verdict.sentence or verdict.kind is VerdictKind.RESTARTS
+
+
+def _savepoint_before(checkpoint, number):
+    header = replace(
+        checkpoint.header,
+        checkpoint_id=number,
+        kind=CheckpointKind.SAVEPOINT,
+        triggered_at=checkpoint.header.triggered_at - timedelta(seconds=2),
+        end_to_end_duration_ms=500,
+    )
+    return Checkpoint(header)
+
+
+@pytest.mark.parametrize(("large", "words"), [(True, ", writing 6.0 times as much"), (False, "")])
+def test_a_cause_that_strikes_after_savepoints_says_so(large, words):
+    run = []
+    for n, checkpoint in enumerate(mixed({2, 7, 10}), start=1):
+        is_struck = n in {2, 7, 10}
+        if is_struck:
+            run.append(_savepoint_before(checkpoint, 100 + n))
+        size = 6_000_000 if is_struck and large else 1_000_000
+        run.append(replace(checkpoint, header=replace(checkpoint.header, checkpointed_size_bytes=size)))
+
+    _assert_says(diagnose(job(run, CALM)).verdict, f"each time after a savepoint{words}")
+
+
+def test_savepoints_after_which_checkpoints_stay_quick_are_no_condition():
+    run = []
+    for n, checkpoint in enumerate(mixed({3, 6, 11}), start=1):
+        if n in {2, 4, 8, 10}:
+            run.append(_savepoint_before(checkpoint, 100 + n))
+        run.append(checkpoint)
+
+    assert "savepoint" not in diagnose(job(run, CALM)).verdict.sentence
 
 
 def test_a_healthy_job_says_what_takes_the_time():

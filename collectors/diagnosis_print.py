@@ -39,6 +39,10 @@ _WIDTH_MAX = 100
 _WIDTH_MIN = 40
 FACTS_MAX: Final = 3
 """Rows of evidence in the short text. They are the first rows, because a verdict lists its strongest evidence first."""
+_SEEN = (
+    "Each verdict is on the checkpoints that the target lists, by default the newest ten. Growth over days is not in"
+    " them: a running Barrierscope stores the history, and the page of a job shows it."
+)
 _MORE = "More with --verbose: all evidence, and the reasons, risks and rollback of each change."
 
 # Health is shown as an icon, a word and a colour, so that a reader who cannot see one of them still has the others.
@@ -209,9 +213,9 @@ def as_text(answer: Answer, *, is_terminal: bool, is_verbose: bool) -> str:
             _print_job(console, job)
         else:
             _print_short(console, job)
-    if answer.jobs and not is_verbose:
+    if answer.jobs:
         console.print()
-        console.print(Text(_MORE, style="dim"))
+        console.print(Text(_SEEN if is_verbose else _MORE, style="dim"))
     # A table pads its last column with blanks. They are removed, because a log or a mail would keep them.
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 

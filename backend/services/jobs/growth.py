@@ -21,7 +21,7 @@ from backend.domain.observation import JobState
 from backend.services.jobs.evidence import JobHead
 from backend.store.jobs.growth import hours_of_growth
 
-_KEPT_S: Final = 1800.0
+_KEPT_S: Final = 3600.0
 _BUDGET_S: Final = 0.1
 # Without a newer checkpoint, what has grown is of the past.
 _NEWEST_AGE_MAX = timedelta(hours=3)
@@ -44,6 +44,9 @@ class GrowthReader:
     async def of_job(self, connection: AsyncConnection, head: JobHead) -> Growth | None:
         """Return what grows in this job; None if nothing does, or if its history is too short to tell."""
         kept = self._kept.get(head.record.id)
+        if head.record.run.state is not JobState.RUNNING:
+            # It may only restart, so this is no answer to keep.
+            return None
         if kept is None or not self._is_valid(kept, head):
             growth = await _read(connection, head, self._clock.now())
             kept = _Kept(self._clock.monotonic_s(), head.record.run.id, growth)
@@ -77,8 +80,6 @@ class GrowthReader:
 
 
 async def _read(connection: AsyncConnection, head: JobHead, now: datetime) -> Growth | None:
-    if head.record.run.state is not JobState.RUNNING:
-        return None
     topology, config = head.shape.topology, head.shape.config
     sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
     until = head.record.engine_now(now)

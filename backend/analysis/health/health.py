@@ -20,9 +20,10 @@ from itertools import pairwise
 from backend.analysis.health.failures import is_real_failure
 from backend.analysis.health.refusals import Refusal
 from backend.analysis.numbers.arrays import array_of, highest_of
-from backend.analysis.numbers.statistics import highest, median, quantile
+from backend.analysis.numbers.statistics import highest, median, quantile, ratio
 from backend.analysis.words.thresholds import (
     CHECKPOINTS_MAX,
+    CONDITION_TIMES,
     EXPIRY_SLACK_MS,
     FAILED_IN_A_ROW_COUNT,
     FAILED_MIN_RATIO,
@@ -149,6 +150,8 @@ def report(
         return HealthReport(
             health, completed, failed, middle, late, struck=struck, quick=quick if struck else (), restarts=loop
         )
+    if _is_regular(struck, quick, config):
+        struck = ()
     newest = _newest_slow(judged, config)
     is_recent = len(newest) >= SLOW_IN_A_ROW_COUNT or late is not None
     if is_recent:
@@ -195,6 +198,24 @@ def _split(
     is_now = any(is_struck(c) for c in window[-CHECKPOINTS_MAX:])
     is_enough = len(struck) >= STRUCK_MIN_RATIO * len(window) and episodes >= STRUCK_MIN_COUNT and is_now
     return (struck if is_enough else ()), quick
+
+
+def _is_regular(struck: Sequence[Checkpoint], quick: Sequence[Checkpoint], config: CheckpointConfig | None) -> bool:
+    """Return whether every n-th checkpoint just writes more, takes longer in proportion, and is not slow.
+
+    Compaction does so. It is no cause that strikes, and nothing is to be changed.
+    """
+    limit = slow_limit_ms(config)
+    ids = sorted(c.header.checkpoint_id for c in struck)
+    apart = {b - a for a, b in pairwise(ids)}
+    took = [c.header.end_to_end_duration_ms for c in struck if c.header.status is CheckpointStatus.COMPLETED]
+    if limit is None or len(apart) != 1 or apart == {1} or len(took) < len(struck):
+        return False
+    if any(ms is None or ms >= limit for ms in took):
+        return False
+    longer = ratio(median(took), median(c.header.end_to_end_duration_ms for c in quick))
+    more = ratio(*(median(c.header.checkpointed_size_bytes for c in group) for group in (struck, quick)))
+    return longer is not None and more is not None and more >= CONDITION_TIMES and longer <= CONDITION_TIMES * more
 
 
 def struck_limit_ms(usual_ms: float, config: CheckpointConfig | None) -> float:

@@ -31,6 +31,36 @@ def test_half_of_the_interval_is_slow(durations, health):
     assert report(taking(*durations), ALIGNED).health is health
 
 
+def compacting(every=5, took_ms=1_500, size=6_000_000, count=25, start=1):
+    """Return checkpoints of which each n-th writes more and takes longer."""
+    found = []
+    for number in range(start, start + count):
+        is_large = number % every == 0
+        checkpoint = completed(number, detail(LAST, first=[took_ms if is_large else 250]))
+        header = replace(checkpoint.header, checkpointed_size_bytes=size if is_large else 1_000_000)
+        found.append(replace(checkpoint, header=header))
+    return found
+
+
+def test_compaction_at_every_fifth_checkpoint_is_healthy():
+    found = report(compacting(), ALIGNED)
+
+    assert (found.health, found.struck) == (Health.HEALTHY, ())
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(compacting(took_ms=2_600), id="slow by itself"),
+        pytest.param(compacting(size=1_000_000), id="longer, and no larger"),
+        pytest.param(compacting(took_ms=2_400, size=1_600_000), id="longer than in proportion"),
+        pytest.param([*compacting(count=12), *compacting(every=4, count=13, start=13)], id="at no regular distance"),
+    ],
+)
+def test_what_is_not_just_larger_at_every_nth_checkpoint_is_intermittent(run):
+    assert report(run, ALIGNED).health is Health.INTERMITTENT
+
+
 def test_a_third_of_a_short_timeout_is_slow():
     config = CheckpointConfig(interval_ms=60_000, timeout_ms=9_000)
 

@@ -51,7 +51,9 @@ def verdict_card(
         chips.append(status.phase(verdict.phase))
     chips += _more_chips(verdict, engine)
     chips.append(status.confidence(verdict.confidence))
-    chips.append(dcc.Link("About this verdict", href=routes.cause(verdict.kind), className="hint"))
+    if engine is None or engine.has_barriers:
+        # The pages of causes are about barriers.
+        chips.append(dcc.Link("About this verdict", href=routes.cause(verdict.kind), className="hint"))
     then = html.P("At the last reading:", className="hint") if is_past else None
     parts: list[Component | None] = [
         then,

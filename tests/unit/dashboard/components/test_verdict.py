@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -40,6 +41,15 @@ def test_a_verdict_with_a_headline_shows_it_and_the_rest_below(expired):
 
     assert shown.startswith("sink is at capacity Checkpoints take 4 s.")
     assert expired.verdict.sentence not in shown
+
+
+@pytest.mark.parametrize(("has_barriers", "is_linked"), [(True, True), (False, False)])
+def test_the_card_links_the_page_of_the_cause_which_is_about_barriers(expired, has_barriers, is_linked):
+    engine = expired.capabilities.model_copy(update={"has_barriers": has_barriers})
+
+    card = json.dumps(verdict.verdict_card(expired.verdict, engine=engine), default=lambda c: c.to_plotly_json())
+
+    assert ('"href": "/ui/causes/capacity"' in card) is is_linked
 
 
 def test_evidence_has_its_value_and_where_the_value_is_from(expired):

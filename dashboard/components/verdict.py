@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 from backend.contracts.api import EvidenceOut, VerdictOut
 from backend.contracts.causes import CriticalPathOut
 from backend.contracts.engines import CapabilitiesOut
-from backend.domain.verdict import Health
+from backend.domain.verdict import Health, VerdictKind
 from dashboard import routes, text
 from dashboard.components import status
 from dashboard.components.attributes import attrs
@@ -51,8 +51,8 @@ def verdict_card(
         chips.append(status.phase(verdict.phase))
     chips += _more_chips(verdict, engine)
     chips.append(status.confidence(verdict.confidence))
-    if engine is None or engine.has_barriers:
-        # The pages of causes are about barriers.
+    if engine is None or engine.has_barriers or verdict.kind is VerdictKind.GROWTH:
+        # The other pages of causes are about barriers.
         chips.append(dcc.Link("About this verdict", href=routes.cause(verdict.kind), className="hint"))
     then = html.P("At the last reading:", className="hint") if is_past else None
     parts: list[Component | None] = [

@@ -6,7 +6,6 @@ The page needs no other file and no network: it contains the charts' script.
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -19,6 +18,7 @@ from backend.backtest.early_warning import AGE_EDGES, Score, Tally
 from backend.backtest.jobs import JobResult
 from backend.backtest.parts import LEGEND, NAME_WIDTH, Named, percent, short
 from backend.backtest.verdicts import VerdictScore
+from backend.contracts.chart_page import chart_page
 from backend.domain.backtest import EVERY_PART, Part
 
 _TITLES: Final = {
@@ -147,19 +147,11 @@ def page(results: Sequence[Named], parts: Collection[Part] = EVERY_PART, *, titl
     if Part.ADVICE in parts:
         drawn.append(report_cards.figure(results))
         sections.append(report_cards.section(results))
-    # No text of the data may end the script.
-    charts = json.dumps(drawn).replace("<", "\\u003c")
-    script = script.replace("</script", "<\\/script")
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<title>{html.escape(title)}</title><style>{_text("report.css")}</style></head><body>
-<h1>{html.escape(title)}</h1>
+    body = f"""<h1>{html.escape(title)}</h1>
 <p>{html.escape(_about(results))} Everything is computed from what was known at that time.</p>
-{"".join(sections)}
-<script type="application/json" id="figures">{charts}</script>
-<script>{script}</script><script>{_text("report.js")}</script>
-</body></html>
-"""
+{"".join(sections)}"""
+    style = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+    return chart_page(title, body, drawn, style=style, script=script)
 
 
 def _about(results: Sequence[Named]) -> str:
@@ -181,10 +173,6 @@ the median share of the timeout that was left at the first warning.</p>
 <h3>Coverage by age</h3><p>How many intervals of the finish held, and how many were to hold.</p>
 <div id="coverage"></div>
 """
-
-
-def _text(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _table_row(name: str, tally: Tally) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from backend.contracts.chart_page import chart_page
 from backend.experiments.model import Experiment, Found, Judgement, Key, Row, judged, medians
 
 _COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a93a3", "#b59f00")
@@ -128,25 +128,19 @@ def page(experiment: Experiment, rows: Sequence[Row], *, seeds: int, command: st
         f" the values'></div>{_html_table(f['title'], rows, found)}</section>"
         for i, f in enumerate(drawn)
     )
-    # No text of the data may end the script.
-    data = json.dumps([{"data": f["data"], "layout": f["layout"]} for f in drawn]).replace("<", "\\u003c")
-    inlined = script.replace("</script", "<\\/script")
-    title = html.escape(experiment.title)
-    return (
-        f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<style>{_text('report.css')}</style></head><body><main>"
-        f"<h1>{title}</h1><p>{html.escape(experiment.sentence)}</p>"
+    body = (
+        f"<main><h1>{html.escape(experiment.title)}</h1><p>{html.escape(experiment.sentence)}</p>"
         f"<p class='how'>Medians over {seeds} seed{'' if seeds == 1 else 's'} of the reference runtime, with their 95 %"
         f" intervals. <code>{html.escape(command)}</code>, code {html.escape(code)}.</p>"
         f"<section><h2>What the literature reports</h2><ul>{orderings}</ul></section>{charts}</main>"
-        f"<script>{inlined}</script><script>const FIGURES = {data};\n{_text('report.js')}</script>"
-        "</body></html>\n"
     )
+    parts = [{"id": f"chart-{i}", "data": f["data"], "layout": f["layout"]} for i, f in enumerate(drawn)]
+    return chart_page(experiment.title, body, parts, style=style(), script=script)
 
 
-def _text(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+def style() -> str:
+    """Return the style sheet of the page."""
+    return Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
 
 def _html_table(measure: str, rows: Sequence[Row], found: Found) -> str:

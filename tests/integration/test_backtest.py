@@ -199,7 +199,7 @@ def test_the_command_prints_a_table_a_document_and_writes_a_page(url, tmp_path, 
     assert "VERDICTS" in told
     assert "ADVICE" in told
     written = page.read_text()
-    assert "Plotly.newPlot" in written
+    assert "Plotly.react" in written
     assert "http" not in written[: written.index("<script>")], "the page needs no network"
 
     assert run(["backtest", "--database-url", url, "--job", "failing", "--format", "json"]) == 0

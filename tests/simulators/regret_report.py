@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -11,6 +10,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from backend.contracts.chart_page import chart_page
+from backend.experiments.report import style
 from tests.simulators.regret_jobs import KINDS, UNKNOWN
 
 MEDIAN_ASKED: Final = 0.02
@@ -117,21 +118,17 @@ def page(rows: Sequence[Judged], *, asked: int, command: str, code: str) -> str:
         f" aria-label='{html.escape(title, quote=True)}; the table has the values'></div></section>"
         for n, (title, _) in enumerate(charts)
     )
-    data = json.dumps([figure for _, figure in charts]).replace("<", "\\u003c")
     missing = "" if len(rows) == asked else f" {asked - len(rows)} of {asked} jobs have not run."
-    experiments = resources.files("backend.experiments")
-    style, drawing = (experiments.joinpath(n).read_text(encoding="utf-8") for n in ("report.css", "report.js"))
-    return (
-        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>Regret of chosen settings</title>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<style>{style} pre {{ overflow-x: auto; }}</style></head><body><main><h1>Regret of chosen settings</h1>"
+    title = "Regret of chosen settings"
+    body = (
+        f"<main><h1>{title}</h1>"
         "<p>What a job loses under chosen settings, beyond the least loss of an exhaustive grid, as a share of that"
         " loss. Measured on runs of the reference runtime.</p>"
         f"<p class='how'>{len(rows)} drawn jobs.{missing} <code>{html.escape(command)}</code>, code {code}.</p>"
         f"<section><h2>Table</h2><pre>{html.escape(text)}</pre></section>{sections}{_jobs(rows)}</main>"
-        f"<script>{_plotly().replace('</script', '<' + chr(92) + '/script')}</script>"
-        f"<script>const FIGURES = {data};\n{drawing}</script></body></html>\n"
     )
+    figures = [{"id": f"chart-{n}"} | figure for n, (_, figure) in enumerate(charts)]
+    return chart_page(title, body, figures, style=f"{style()} pre {{ overflow-x: auto; }}", script=_plotly())
 
 
 def _plotly() -> str:

@@ -40,10 +40,10 @@ def test_the_page_needs_no_other_file_and_no_name_ends_its_script():
     page = report.page(_TOY, _ROWS, seeds=3, command="run it", code="abc", script="let Plotly = '</script>';")
 
     assert not re.search(r"(src|href)=", page)
-    assert page.count("</script>") == 2
+    assert page.count("</script>") == 3
     assert "Toy &amp; co" in page
     assert "<b>" + "did not come out" in page
-    data = json.loads(re.search(r"const FIGURES = (.*);\n", page)[1])
+    data = json.loads(re.search(r'id="figures">(.*)</script>', page)[1])
     assert [trace["name"] for trace in data[0]["data"]] == ["aligned", _EVIL]
     assert data[0]["data"][0]["y"] == [501, 501]
     assert data[0]["data"][0]["error_y"]["array"] == [1, 1]

@@ -8,6 +8,7 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from collectors.file_blocks import hits
+from collectors.logs import story as story_of_jobs
 from collectors.logs.events import TEXTS, read_into, task_of
 from collectors.logs.story import Story
 from tests.support import flink_log_lines as log
@@ -221,3 +222,14 @@ def test_a_log_that_is_about_something_else_tells_nothing():
     story = read(log.line(0, "looked up customer 7", logger="com.example.Enricher"), "plain text\n")
 
     assert (story.event_count, story.jobs, story.known) == (0, {}, {})
+
+
+def test_the_memory_does_not_grow_with_the_number_of_checkpoints(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(story_of_jobs, "CHECKPOINTS_KEPT", 10)
+
+    story = read(*(log.triggered(n, 60 * n) + log.completed(n, 60 * n + 2) for n in range(1, 101)))
+
+    job = story.jobs[JOB]
+    assert len(job.checkpoints) <= 20
+    assert job.forgotten_count + len(job.checkpoints) == 100
+    assert max(job.checkpoints) == 100

@@ -7,14 +7,14 @@ completes: a transaction that is committed after a checkpoint may be older than 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.words import sentences as say
 from backend.domain import known_messages
 from backend.domain.known_messages import KnownMessage, MessageCause
-from backend.domain.verdict import Evidence
+from backend.domain.verdict import Evidence, Verdict, VerdictKind
 
 _LINE_MAX = 160
 _TIMEOUT_UNKNOWN = (
@@ -57,6 +57,22 @@ def told(case: Case) -> Told | None:
         is_of_checkpoints=any(m.cause.is_of_checkpoints for m, _ in known),
         would_decide=(_TIMEOUT_UNKNOWN,) if is_open else (),
     )
+
+
+def with_ended_transactions(case: Case, verdict: Verdict) -> Verdict:
+    """Return the verdict with rows on restarts because a transaction had ended, if the exceptions are about that.
+
+    Another cause may come first: checkpoints that take long for any reason let transactions become too old. A verdict
+    on the restarts themselves has the rows already.
+    """
+    found = told(case)
+    if found is None or found.message.cause is not MessageCause.TRANSACTION or verdict.kind is VerdictKind.RESTARTS:
+        return verdict
+    known = {row.statement for row in verdict.evidence}
+    notes = [rows.note(text) for text in found.message.notes]
+    added = [rows.note(found.text), *explaining(case, found), *notes]
+    more = dict.fromkeys(row for row in added if row.statement not in known)
+    return replace(verdict, evidence=(*verdict.evidence, *more))
 
 
 def first_line(text: str) -> str:

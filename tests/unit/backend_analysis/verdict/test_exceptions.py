@@ -9,7 +9,7 @@ import pytest
 
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.verdict import Confidence, Health, VerdictKind
-from tests.support.handwritten_jobs import START, job
+from tests.support.handwritten_jobs import CHAIN, START, completed, detail, job
 from tests.support.handwritten_runs import CALM, HEALTHY_RUN
 
 INNOCENT = "are not the cause"
@@ -126,3 +126,26 @@ def test_an_exception_of_the_job_s_own_code_is_quoted_as_before():
     assert diagnosed(POISON, POISON, POISON).verdict.sentence.endswith(
         f'so they {INNOCENT}. The newest exception is "java.lang.IllegalStateException: poison".'
     )
+
+
+def test_one_restart_by_a_transaction_is_evidence_although_the_checkpoints_are_well():
+    found = diagnosed(FENCED)
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
+    statements = [row.statement for row in found.verdict.evidence]
+    assert any(text.startswith("its exception says that the broker gave") for text in statements)
+    assert any(text.startswith("what cures it: ") for text in statements)
+    assert len(statements) == len(set(statements))
+
+
+def test_restarts_by_transactions_are_evidence_if_another_cause_makes_the_checkpoints_slow():
+    slow = [completed(n, *(detail(v, first=[40] * 4, ack=[9_000] * 4) for v in CHAIN)) for n in range(1, 9)]
+    texts = (FENCED, FENCED, FENCED)
+
+    found = diagnose(job(slow, CALM, restart_count=3, exceptions=restarted(*texts))).verdict
+
+    assert found.kind is not VerdictKind.RESTARTS
+    assert any("3 of its 3 exceptions say that" in row.statement for row in found.evidence)
+    clear = diagnose(job(slow, CALM, restart_count=3, exceptions=restarted(POISON, POISON, POISON))).verdict
+    assert not any("exceptions say that" in row.statement for row in clear.evidence)
+    assert found.sentence == clear.sentence

@@ -60,11 +60,14 @@ def is_by_pauses_alone(report: BatchReport) -> bool:
 def leading(report: BatchReport, causes: Sequence[Found]) -> Found | None:
     """Return the cause that the verdict names, or None. If the query is behind, it must explain why."""
     real = [c for c in causes if not c.is_note]
+    first = next(iter(real), None)
     if not report.is_behind:
-        return next(iter(real), None)
+        return first
+    if is_by_pauses_alone(report):
+        # That a query never pauses proves less than a cause that its batches show.
+        return next((c for c in real if c.explains_delay), first)
     # Some slow batches do not delay a query of which the median batch is too long already.
-    is_any = is_by_pauses_alone(report)
-    return next((c for c in real if c.explains_delay and (is_any or c.name != "compaction")), None)
+    return next((c for c in real if c.explains_delay and c.name != "compaction"), None)
 
 
 def lagging_snapshots(facts: Facts) -> Found | None:

@@ -162,6 +162,13 @@ def test_state_that_makes_a_query_late_is_its_cause_and_not_its_input():
     assert "The query is behind. The state grew from" in found.verdict.sentence
 
 
+def test_state_that_is_never_cleaned_comes_before_a_lack_of_capacity_that_only_the_missing_pauses_show():
+    made = [progress(n, took_ms=2_000, rows=500, state=operator(1_000 * n)) for n in NUMBERS]
+    found = judged(made, pause_ms=2)
+
+    assert (found.health, found.verdict.kind) == ("slow", "growth")
+
+
 def test_state_under_a_watermark_that_moves_is_not_decided_before_a_day():
     found = of(stateful(moved=STEP))
 

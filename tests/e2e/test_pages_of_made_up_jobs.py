@@ -390,7 +390,7 @@ def test_the_barrier_front_of_an_expired_checkpoint_opens_at_its_timeout_and_pla
         assert watch.found == []
 
 
-def test_the_page_of_an_ended_checkpoint_is_final_and_that_of_an_open_one_is_live(browser, site):
+def test_pages_of_ended_checkpoints_are_final_that_of_an_open_one_is_live_and_the_lab_is_neither(browser, site):
     with opened(browser, site) as (page, watch):
         word = page.locator("#live-word")
         for path in (PAGES["expired"], f"{PAGES['expired']}/space-time"):
@@ -398,6 +398,11 @@ def test_the_page_of_an_ended_checkpoint_is_final_and_that_of_an_open_one_is_liv
             expect(word).to_have_text("final")
         go(page, PAGES["open"])
         expect(word).to_have_text("live")
+        go(page, PAGES["comparison"])
+        expect(word).to_have_text("final")
+        # Nothing in the Lab follows a job.
+        page.goto("/ui/lab")
+        expect(word).to_be_hidden()
         assert watch.found == []
 
 

@@ -8,7 +8,8 @@ from playwright.sync_api import Locator, Page, expect
 
 _TABS_MAX = 250
 _ARROWS_MAX = 60
-_IS_FOCUSED = "node => node === document.activeElement"
+# One request for each key. A walk presses hundreds, and an element that a refresh has just removed is not waited for.
+_IS_FIRST_FOCUSED = "nodes => nodes.length > 0 && nodes[0] === document.activeElement"
 _RECORD_NEXT_KEY = """() => {
     window.keyTarget = null;
     window.addEventListener(
@@ -39,7 +40,7 @@ class Hand:
             return
         for _ in range(_TABS_MAX):
             # A refresh may replace the element between two keys, and then the key reaches the page and does nothing.
-            if target.count() and first.evaluate(_IS_FOCUSED):
+            if target.evaluate_all(_IS_FIRST_FOCUSED):
                 self.page.evaluate(_RECORD_NEXT_KEY)
                 self._key("Enter")
                 if self.page.evaluate("window.keyTarget") != "page":
@@ -56,9 +57,9 @@ class Hand:
         if not self.is_keyboard:
             cell.locator("a").click()
             return
-        head = self.page.locator("#fleet-grid .ag-header-cell").first
+        head = self.page.locator("#fleet-grid .ag-header-cell")
         for _ in range(_TABS_MAX):
-            if head.evaluate(_IS_FOCUSED):
+            if head.evaluate_all(_IS_FIRST_FOCUSED):
                 break
             self._key("Tab")
         here = self.page.locator(f"#fleet-grid .ag-row:has(a:text-is('{row}')):has(:focus)")

@@ -64,6 +64,7 @@ AREAS = {
         "integration/test_what_if.py",
         "integration/test_checkpoint_actions.py",
         "integration/test_links.py",
+        "integration/test_growth.py",
         "integration/test_history.py",
         "integration/test_api.py",
         "integration/test_comparing.py",

@@ -162,7 +162,7 @@ def longer_batches(facts: Facts) -> Found | None:
         " batches"
     )
     why, cures, missing, kind = _growth_words(facts, growth)
-    is_sure = is_same and growth.part is not None and growth.count >= 2 * GROWTH_MIN_COUNT
+    is_sure = is_same and growth.is_steady and growth.part is not None and growth.count >= 2 * GROWTH_MIN_COUNT
     return Found(
         name="longer-batches",
         kind=kind,

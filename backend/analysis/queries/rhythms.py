@@ -22,7 +22,7 @@ RHYTHM_MIN_COST_RATIO: Final = 0.1
 
 _SINK_LOG: Final = "the log of the file sink (the folder _spark_metadata)"
 _SOURCE_LOG: Final = "the log of the file source (the folder sources of the checkpoint)"
-_TABLE_LOG: Final = "the table's log, of which a checkpoint is written every 10 commits"
+_TABLE_LOG: Final = "the table's log"
 _CURES: Final = {
     _SINK_LOG: "an age limit for the files that the sink's log lists (option retention, since Spark 3.1), fewer and"
     " larger files in each batch, or a table format in place of the file sink",
@@ -57,6 +57,8 @@ def compaction(facts: Facts) -> Found | None:
     is_note = not _costs(facts, rhythm)
     if logs:
         why = f"{say.listed(logs)} {'is' if len(logs) == 1 else 'are'} rewritten whole (compacted)"
+        if logs == [_TABLE_LOG]:
+            why = f"a checkpoint of {_TABLE_LOG} is written, as after every 10 commits"
         is_sure = rhythm.is_of_file_log and len(rhythm.slow) > 2
         confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
     else:

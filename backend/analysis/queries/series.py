@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from backend.analysis.numbers.statistics import median
+from backend.analysis.numbers.statistics import median, quantile
 from backend.analysis.queries.micro_batches import WARM_UP_COUNT, BatchPart, parts_of
 from backend.analysis.words.thresholds import SLOW_MIN_MS
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -30,7 +30,14 @@ PERIOD_MIN: Final = 3
 PERIODS_MIN_COUNT: Final = 3
 """Slow batches are periodic if this many of them are a whole number of periods apart; two, if the period is usual."""
 OTHERS_MAX_RATIO: Final = 0.1
-"""If more than this share of the other batches is slow as well, the slow ones are not periodic."""
+"""If more than this share of the other batches is slow as well, the slow ones are not periodic.
+
+Nor are they if the others are more than a third as many.
+"""
+ALIKE_MIN_RATIO: Final = 0.5
+"""Periodic batches lose alike: the one that loses least loses this share of what the one that loses most does."""
+APART_TIMES: Final = 1.5
+"""Periodic batches stand apart: each loses this many times the spread of the batches that are quick."""
 
 GROWTH_MIN_COUNT: Final = 8
 """Growth is judged with at least this many batches."""
@@ -41,6 +48,8 @@ GROWTH_TAU: Final = 0.7
 
 Durations that jump once to a higher level have a share of half.
 """
+STEADY_TAU: Final = 0.9
+"""Growth with fewer rising pairs of batches than this has a low confidence."""
 SAME_ROWS_TIMES: Final = 1.3
 """Rows that change by less than this factor are called the same."""
 MAIN_PART_MIN_RATIO: Final = 0.6
@@ -121,6 +130,8 @@ class Growth:
     part_ratio: float
     rows: float | None
     rows_ratio: float | None
+    is_steady: bool
+    """Whether nearly every batch takes longer than those before. Durations that wander may seem to grow for a while."""
 
     @property
     def ratio(self) -> float:
@@ -192,9 +203,20 @@ def _periodic(
             due = tuple(r for r in rows if r.number % period == remainder)
             needed = PERIODS_MIN_COUNT - 1 if is_usual(period, remainder) else PERIODS_MIN_COUNT
             other_count = len(slow) - len(due)
-            is_alone = other_count <= OTHERS_MAX_RATIO * (len(rows) - len(due))
-            if len(due) >= needed and is_alone and all(r in slow for r in due):
+            is_alone = other_count <= min(len(due) // 3, OTHERS_MAX_RATIO * (len(rows) - len(due)))
+            if len(due) >= needed and is_alone and all(r in slow for r in due) and _stand_out(rows, slow, due):
                 yield period, remainder, due
+
+
+def _stand_out(rows: Sequence[Row], slow: Sequence[Row], due: Sequence[Row]) -> bool:
+    """Return whether these slow batches lose alike, and more than the quick ones differ from each other."""
+    usual = {r.number: usual_near(rows, place) for place, r in enumerate(rows)}
+    lost = [r.took_ms - usual[r.number] for r in due]
+    times = [r.took_ms / usual[r.number] - 1 for r in due]
+    is_alike = any(min(values) >= ALIKE_MIN_RATIO * max(values) for values in (lost, times))
+    quick = [r.took_ms - usual[r.number] for r in rows if r not in slow]
+    low, high = quantile(quick, 0.1), quantile(quick, 0.9)
+    return is_alike and low is not None and high is not None and min(lost) >= APART_TIMES * (high - low)
 
 
 def growth_of(rows: Sequence[Row]) -> Growth | None:
@@ -213,7 +235,7 @@ def growth_of(rows: Sequence[Row]) -> Growth | None:
     part, most = max(gained.items(), key=lambda x: x[1])
     share = most / (last_ms - first_ms)
     named = part if share >= MAIN_PART_MIN_RATIO else None
-    return Growth(first_ms, last_ms, len(rows), named, share, median(_rows(last)), rows_ratio)
+    return Growth(first_ms, last_ms, len(rows), named, share, median(_rows(last)), rows_ratio, tau(took) >= STEADY_TAU)
 
 
 def thirds(rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:

@@ -62,6 +62,13 @@ def test_what_grows_outside_the_phases_is_decided_by_the_time_of_the_spark_jobs(
     assert "Spark jobs" in found.verdict.would_decide[0]
 
 
+def test_durations_that_wander_upwards_are_called_growth_with_a_low_confidence():
+    wandering = [progress(n, took_ms=8_000 + 600 * i + 3_000 * (n % 3), rows=5_000) for i, n in enumerate(NUMBERS)]
+
+    assert judged(wandering).verdict.confidence == "low"
+    assert judged(longer(sink="TableSink")).verdict.confidence == "medium"
+
+
 @pytest.mark.parametrize(
     "made",
     [

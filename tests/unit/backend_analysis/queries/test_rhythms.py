@@ -99,6 +99,15 @@ def test_code_of_the_query_that_does_more_every_nth_batch_is_not_called_a_log():
         batches(more_rows=4, sink=OUT),
         # Slow batches at no regular distance.
         [progress(n, took_ms=30_000 if n in (36, 40, 47, 55) else 9_000, sink=OUT) for n in RANGE],
+        # Slow batches that are by chance as far apart, but lose very different times.
+        [progress(n, took_ms={39: 38_000, 49: 16_000, 59: 62_000}.get(n, 8_000), sink=OUT) for n in RANGE],
+        # Durations that vary widely, of which each third is above the rest by chance.
+        [
+            progress(n, took_ms=took, sink=OUT)
+            for n, took in enumerate(
+                (50_837, 40_578, 52_536, 95_967, 22_122, 46_358, 82_490, 37_370, 47_296, 77_863, 51_111, 57_095), 30
+            )
+        ],
         # A batch of the period that is quick.
         [progress(n, took_ms=30_000 if n in (39, 59) else 9_000, sink=OUT) for n in RANGE],
     ],

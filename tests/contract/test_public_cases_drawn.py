@@ -1,0 +1,29 @@
+"""Jobs that are drawn from the described cases, with other names, sizes and versions, get the answer of their kind."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support.described_flink import DescribedFlink
+from tests.support.drawn_cases import FAMILIES, drawn
+from tests.support.public_cases import diagnosed, harm, read
+from tests.support.seeds import over_seeds
+
+families = pytest.mark.parametrize("family", [pytest.param(f, id=f.base) for f in FAMILIES])
+
+
+@families
+@over_seeds(5, more=20)
+def test_a_drawn_job_gets_the_health_and_the_kind_of_its_family(family, seed):
+    case, draw = drawn(read(family.base), family.versions, random.Random(f"{family.base} {seed}"))
+    case = family.adapt(case, draw) if family.adapt else case
+    said = diagnosed(DescribedFlink(case))
+
+    assert (said.health, said.kind) == (family.health, family.kind), said.verdict["sentence"]
+    assert harm(case["expect"], said) == []
+    if family.culprit is not None:
+        assert said.verdict["vertex"] == draw.names[family.culprit], said.verdict["sentence"]
+    if family.lint is not None:
+        assert family.lint in said.lints

@@ -25,5 +25,7 @@ def test_a_drawn_job_gets_the_health_and_the_kind_of_its_family(family, seed):
     assert harm(case["expect"], said) == []
     if family.culprit is not None:
         assert said.verdict["vertex"] == draw.names[family.culprit], said.verdict["sentence"]
+    if family.subtask is not None:
+        assert said.verdict["subtasks"] == [draw.moved(family.culprit, family.subtask)]
     if family.lint is not None:
         assert family.lint in said.lints

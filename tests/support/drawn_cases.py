@@ -1,7 +1,8 @@
 """Draw other jobs with the same trouble from a described case: other names, parallelism, version, times and sizes.
 
 All times of a job are multiplied by one factor, also its interval and its timeout, so the trouble stays the same. So
-are all sizes, and all rates.
+are all sizes, and all rates. The trouble moves to other subtasks, the subtasks are spread over other hosts, and some
+jobs have one more vertex behind the source that has no trouble of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-Document = dict[str, Any]
+from tests.support.described_checkpoints import Document, each
 
 _SOURCES: Final = (
     "Source: clicks",
@@ -35,6 +36,7 @@ _FULL_CONFIG: Final = {"interval": 60_000, "timeout": 600_000, "min_pause": 0}
 _CONFIG_TIMES: Final = frozenset(_FULL_CONFIG)
 _CHECKPOINT_TIMES: Final = frozenset({"ago_s", "every_s", "start", "align", "sync", "async", "wait"})
 _SIZES: Final = frozenset({"size", "state", "persisted", "processed"})
+_BRANCH_SHARE: Final = 0.5
 _PIECES_PER_S: Final = 1.0
 """A vertex that reads fewer records than this works for long on each, so its rate falls as its times grow."""
 
@@ -48,49 +50,72 @@ class Draw:
     sizes: float
     rates: float
     queues: float
-    counts: float
-    """The factor of the parallelism. A vertex with one subtask keeps it."""
+    subtasks: dict[str, int]
+    """The parallelism, by the name in the case. A vertex with one subtask keeps it."""
+    shift: int
+    """By how many subtasks what is told of single subtasks moves."""
+    hosts_count: int
+    branch: str | None
+    """The name of a vertex behind the first source that is not in the case, or None."""
+
+    def moved(self, name: str, index: int) -> int:
+        """Return the subtask that has in the drawn job the part that the subtask ``index`` has in the case."""
+        return (index + self.shift) % self.subtasks[name]
 
 
 def drawn(case: Document, versions: tuple[str, ...], rng: random.Random) -> tuple[Document, Draw]:
     """Return another job with the trouble of ``case``, under one of ``versions``, and what was drawn for it."""
     told = case["flink"]
+    names = _names(told, rng)
     draw = Draw(
-        names=_names(told, rng),
+        names=names,
         times=rng.uniform(0.6, 1.6),
         sizes=rng.uniform(0.4, 3.0),
         rates=rng.uniform(0.4, 2.5),
         queues=rng.uniform(0.7, 1.4),
-        counts=rng.uniform(0.6, 2.0),
+        subtasks=_parallelism(told["vertices"], rng.uniform(0.6, 2.0)),
+        shift=rng.randrange(20),
+        hosts_count=rng.randint(1, 4),
+        branch="audit-copy" if rng.random() < _BRANCH_SHARE else None,
     )
     made = {
         **told,
         "version": rng.choice(versions),
         "started_ago_s": told.get("started_ago_s", 86_400) * draw.times,
         "vertices": [_vertex(vertex, draw) for vertex in told["vertices"]],
-        "edges": [[draw.names[a], draw.names[b], rng.choice(_SHIPPING)] for a, b, _ in told["edges"]],
+        "edges": [[names[a], names[b], rng.choice(_SHIPPING)] for a, b, _ in told["edges"]],
         "config": _config(told.get("config", {}), draw.times),
         "exceptions": [{**one, "ago_s": one["ago_s"] * draw.times} for one in told.get("exceptions", [])],
         "checkpoints": [_checkpoint(one, draw) for one in told["checkpoints"]],
     }
+    if draw.branch is not None:
+        _add_branch(made, draw.branch)
     return {**case, "name": f"{case['name']}-{rng.randrange(10**6)}", "flink": made}, draw
 
 
 def _names(told: Document, rng: random.Random) -> dict[str, str]:
     behind = {edge[1] for edge in told["edges"]}
     names = [vertex["name"] for vertex in told["vertices"]]
-    sources, others = (n for n in rng.sample(_SOURCES, 5)), (n for n in rng.sample(_OTHERS, 8))
+    sources, others = iter(rng.sample(_SOURCES, 5)), iter(rng.sample(_OTHERS, 8))
     return {name: next(others) if name in behind else next(sources) for name in names}
 
 
+def _parallelism(vertices: list[Document], factor: float) -> dict[str, int]:
+    """Return the drawn parallelism. It is at least the count of subtasks of which something is told singly."""
+    found = {}
+    for vertex in vertices:
+        singly = [len(value) for value in vertex.values() if isinstance(value, list)]
+        found[vertex["name"]] = 1 if vertex["p"] == 1 else max(2, *singly, round(vertex["p"] * factor))
+    return found
+
+
 def _vertex(told: Document, draw: Draw) -> Document:
-    made = {**told, "name": draw.names[told["name"]]}
-    if told["p"] > 1:
-        # Each subtask that differs from the others stays.
-        listed = [len(value) for value in told.values() if isinstance(value, list)]
-        made["p"] = (
-            max(2, *listed, round(told["p"] * draw.counts)) if listed else max(2, round(told["p"] * draw.counts))
-        )
+    count = draw.subtasks[told["name"]]
+    made = {**told, "name": draw.names[told["name"]], "p": count}
+    made["hosts"] = [f"host-{index % draw.hosts_count + 1}" for index in range(count)]
+    for key, value in told.items():
+        if isinstance(value, list):
+            made[key] = [each(value, count)[(index - draw.shift) % count] for index in range(count)]
     for key in ("in", "out"):
         if key in told:
             slow = told[key] < _PIECES_PER_S
@@ -101,6 +126,16 @@ def _vertex(told: Document, draw: Draw) -> Document:
     if "gauge_start_ms" in told:
         made["gauge_start_ms"] = _scaled(told["gauge_start_ms"], draw.times)
     return made
+
+
+def _add_branch(made: Document, name: str) -> None:
+    """Add a vertex behind the first source. Its parts of the checkpoints are like those of the source."""
+    source = made["vertices"][0]
+    made["vertices"].append({"name": name, "p": source["p"], "busy": 0.02, "in": source.get("out", 0)})
+    made["edges"].append([source["name"], name, "REBALANCE"])
+    for checkpoint in made["checkpoints"]:
+        if source["name"] in checkpoint["v"]:
+            checkpoint["v"][name] = checkpoint["v"][source["name"]]
 
 
 def _config(told: Document, times: float) -> Document:
@@ -114,15 +149,18 @@ def _checkpoint(told: Document, draw: Draw) -> Document:
         made["duration_ms"] = round(told["duration_ms"] * draw.times)
     if "repeat" in told:
         made["repeat"] = {**told["repeat"], "every_s": told["repeat"]["every_s"] * draw.times}
-    made["v"] = {draw.names.get(name, name): _numbers(numbers, draw) for name, numbers in told["v"].items()}
+    made["v"] = {draw.names.get(name, name): _numbers(name, numbers, draw) for name, numbers in told["v"].items()}
     return made
 
 
-def _numbers(told: Document, draw: Draw) -> Document:
+def _numbers(name: str, told: Document, draw: Draw) -> Document:
     def factor(key: str) -> float | None:
         return draw.times if key in _CHECKPOINT_TIMES else draw.sizes if key in _SIZES else None
 
-    return {key: value if (by := factor(key)) is None else _scaled(value, by) for key, value in told.items()}
+    made = {key: value if (by := factor(key)) is None else _scaled(value, by) for key, value in told.items()}
+    if isinstance(told.get("pending"), list):
+        made["pending"] = [draw.moved(name, index) for index in told["pending"]]
+    return made
 
 
 def _scaled(value: Any, factor: float) -> Any:
@@ -150,6 +188,8 @@ class Family:
     kind: str
     culprit: str | None = None
     """The vertex that holds the barrier, by its name in the case."""
+    subtask: int | None = None
+    """The only subtask of it that holds the barrier, by its number in the case."""
     lint: str | None = None
     adapt: Callable[[Document, Draw], Document] | None = None
 
@@ -159,10 +199,12 @@ FAMILIES: Final = (
     Family("reader-with-queue-of-splits", NEWER, "failing", "long-callback", "reader"),
     Family("committer-after-checkpoint", NEWER, "slow", "outside-commit", "committer -> Sink: table"),
     Family("source-holds-lock", NEWER, "failing", "late-input", "Source: rows"),
-    Family("declined-not-ready", ("1.9.0", "1.9.2", "1.9.3"), "failing", "refused", "Source: events -> split"),
+    Family(
+        "declined-not-ready", ("1.9.0", "1.9.2", "1.9.3"), "failing", "refused", "Source: events -> split", subtask=3
+    ),
     Family("jobmanager-stands-still", NEWER, "slow", "coordinator"),
     Family("store-directory-full", NEWER, "failing", "store", "aggregate"),
-    Family("one-writer-cannot-upload", NEWER, "failing", "failing-subtask", "writer"),
+    Family("one-writer-cannot-upload", NEWER, "failing", "failing-subtask", "writer", subtask=1),
     Family("pause-longer-than-interval", NEWER, "healthy", "store", lint="min-pause-decides"),
     Family("pause-not-kept", ("1.11.0", "1.11.1"), "slow", "store", lint="FLINK-18856"),
     Family("union-state-multiplies", NEWER, "healthy", "none", lint="state-multiplies", adapt=union_state),

@@ -7,17 +7,14 @@ import random
 import pytest
 
 from tests.support.described_flink import DescribedFlink
-from tests.support.drawn_cases import FAMILIES, drawn
+from tests.support.drawn_cases import FAMILIES, drawn, mixed
 from tests.support.public_cases import diagnosed, harm, read
 from tests.support.seeds import over_seeds
 
-families = pytest.mark.parametrize("family", [pytest.param(f, id=f.base) for f in FAMILIES])
 
-
-@families
-@over_seeds(5, more=20)
-def test_a_drawn_job_gets_the_health_and_the_kind_of_its_family(family, seed):
-    case, draw = drawn(read(family.base), family.versions, random.Random(f"{family.base} {seed}"))
+def check(family, case, seed):
+    """Draw a job from ``case`` and compare the answer with what is right for the family."""
+    case, draw = drawn(case, family.versions, random.Random(f"{family.base} {seed}"))
     case = family.adapt(case, draw) if family.adapt else case
     said = diagnosed(DescribedFlink(case))
 
@@ -29,3 +26,19 @@ def test_a_drawn_job_gets_the_health_and_the_kind_of_its_family(family, seed):
         assert said.verdict["subtasks"] == [draw.moved(family.culprit, family.subtask)]
     if family.lint is not None:
         assert family.lint in said.lints
+
+
+@pytest.mark.parametrize("family", [pytest.param(f, id=f.base) for f in FAMILIES])
+@over_seeds(5, more=20)
+def test_a_drawn_job_gets_the_health_and_the_kind_of_its_family(family, seed):
+    check(family, read(family.base), seed)
+
+
+@pytest.mark.parametrize(
+    ("family", "beside"), [pytest.param(f, beside, id=f"{f.base}+{beside.__name__}") for f, beside in mixed()]
+)
+@over_seeds(2, more=10)
+def test_a_second_trouble_does_not_hide_the_first(family, beside, seed):
+    case = read(family.base)
+
+    check(family, {**case, "flink": beside(case["flink"])}, f"mixed {seed}")

@@ -210,3 +210,47 @@ FAMILIES: Final = (
     Family("union-state-multiplies", NEWER, "healthy", "none", lint="state-multiplies", adapt=union_state),
     Family("writer-rewrites-files", NEWER, "failing", "sync", "bucket-write"),
 )
+
+
+# --- a second trouble beside the first ------------------------------------------------------------------------------
+
+
+def unaligned(told: Document) -> Document:
+    """Switch unaligned checkpoints on. They change nothing where a barrier does not wait for data."""
+    return {**told, "config": {**told["config"], "unaligned_checkpoints": True}}
+
+
+def at_capacity(told: Document) -> Document:
+    """Bring the second vertex to its capacity, so that the source stands under back pressure."""
+    source, second, *others = told["vertices"]
+    second = {**second, "busy": 1.0, "in_pool": 1.0, "in_queue": 2_000_000}
+    return {**told, "vertices": [{**source, "busy": 0.02, "bp": 0.97}, second, *others]}
+
+
+def slow_store(told: Document) -> Document:
+    """Let the second vertex write for 5 s to the checkpoint store."""
+    name = told["vertices"][1]["name"]
+    checkpoints = [
+        {**one, "v": {**one["v"], name: {**one["v"][name], "async": 5_000, "size": 300_000_000}}}
+        for one in told["checkpoints"]
+    ]
+    return {**told, "checkpoints": checkpoints}
+
+
+Beside = Callable[[Document], Document]
+
+_BESIDE: Final[dict[str, tuple[Beside, ...]]] = {
+    "reader-with-queue-of-splits": (unaligned,),
+    "committer-after-checkpoint": (slow_store,),
+    "source-holds-lock": (unaligned,),
+    "declined-not-ready": (at_capacity, unaligned),
+    "jobmanager-stands-still": (at_capacity, slow_store, unaligned),
+    "store-directory-full": (at_capacity, unaligned),
+    "one-writer-cannot-upload": (at_capacity, unaligned),
+    "writer-rewrites-files": (unaligned,),
+}
+
+
+def mixed() -> list[tuple[Family, Beside]]:
+    """Return the families whose answer must stay the same with a second trouble beside theirs."""
+    return [(family, beside) for family in FAMILIES for beside in _BESIDE.get(family.base, ())]

@@ -6,8 +6,11 @@ import random
 
 import pytest
 
+from backend.analysis.verdict.verdict import diagnose
+from tests.support import described_spark, drawn_queries
 from tests.support.described_flink import DescribedFlink
 from tests.support.drawn_cases import FAMILIES, drawn, mixed
+from tests.support.made_up_queries import evidence_of
 from tests.support.public_cases import diagnosed, harm, read
 from tests.support.seeds import over_seeds
 
@@ -42,3 +45,15 @@ def test_a_second_trouble_does_not_hide_the_first(family, beside, seed):
     case = read(family.base)
 
     check(family, {**case, "flink": beside(case["flink"])}, f"mixed {seed}")
+
+
+@pytest.mark.parametrize("family", [pytest.param(f, id=f.base) for f in drawn_queries.FAMILIES])
+@over_seeds(5, more=20)
+def test_a_drawn_query_of_spark_gets_the_health_and_the_kind_of_its_family(family, seed):
+    case = drawn_queries.drawn(read(family.base), random.Random(f"{family.base} {seed}"))
+    events = [event for body in described_spark.posts(case) for event in body["events"]]
+    said = diagnose(evidence_of(events, interval_ms=case["spark"].get("trigger_interval_ms")))
+
+    assert (said.health, said.verdict.kind) == (family.health, family.kind), said.verdict.sentence
+    assert family.words in said.verdict.sentence
+    assert "lacks capacity for its input" not in said.verdict.sentence or family.kind == "capacity"

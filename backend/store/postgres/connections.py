@@ -100,7 +100,11 @@ def create_store_engine(
     suits a process that only looks up rows by their keys, as ingest does. A connection that has just responded is then
     not checked before its next use, because ingest repeats a write that fails.
     """
-    options = f"-c statement_timeout={_STATEMENT_TIMEOUT_MS} -c lock_timeout={_LOCK_TIMEOUT_MS} -c timezone=UTC"
+    # Statements that look up some hundred rows by an index are estimated high, and compiling them takes ten times as
+    # long as they do.
+    options = (
+        f"-c statement_timeout={_STATEMENT_TIMEOUT_MS} -c lock_timeout={_LOCK_TIMEOUT_MS} -c timezone=UTC -c jit=off"
+    )
     if plans_once:
         options += " -c plan_cache_mode=force_generic_plan"
     engine = create_async_engine(

@@ -161,6 +161,8 @@ runs = Table(
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("ix_runs_job_id_started_at", "job_id", "started_at"),
     Index("ix_runs_target_id", "target_id"),
+    # The runs of one Spark query, of which each has an id of its own after the query's.
+    Index("ix_runs_query_id", "target_id", text("split_part(engine_run_id, '/', 1)"), "started_at", "id"),
 )
 
 run_versions = Table(

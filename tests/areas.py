@@ -144,6 +144,7 @@ AREAS = {
         "property/test_log_buckets.py",
         "simulation/test_verdicts_of_the_demo_jobs.py",
         "contract/test_diagnose_recordings.py",
+        "contract/test_public_cases*.py",
         "packaging/test_diagnosis_document.py",
     ),
     "pipeline": (
@@ -167,6 +168,7 @@ QUICK = (
     "contract/test_flink_faults.py",
     "contract/test_flink_polling.py",
     "contract/test_pages_*.py",
+    "contract/test_public_cases_drawn.py",
     "contract/test_runtime_*.py",
     "packaging/test_*_document.py",
     "packaging/test_architecture.py",

@@ -78,12 +78,18 @@ def _rows(value: Any, factor: float) -> Any:
 
 
 def _state(told: Document, draw: Draw) -> Document:
-    def factor(key: str) -> float:
-        if key.endswith("TimeMs"):
-            return draw.times
-        return draw.state if _STATE_SCALED.search(key) else 1
+    """Return a stateful operator with its rows, bytes and times multiplied."""
 
-    return {key: round(value * factor(key)) if isinstance(value, int) else value for key, value in told.items()}
+    def scaled(key: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return _state(dict(value), draw)
+        if not isinstance(value, int):
+            return value
+        if key.endswith("TimeMs"):
+            return round(value * draw.times)
+        return round(value * draw.state) if _STATE_SCALED.search(key) else value
+
+    return {key: scaled(key, value) for key, value in told.items()}
 
 
 @dataclass(frozen=True, slots=True)

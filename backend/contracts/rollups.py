@@ -51,6 +51,13 @@ class RollupHourOut(Model):
     failed_count: int
     failed_by_reason: dict[FailureReason, int]
     last_completed_at: datetime | None
+    replay_debt_ms: int | None = None
+    """What a failure at the end of the hour would have replayed: the age of the newest completed checkpoint then.
+
+    Null while the hour is not over, and if no hour of this response had a completed checkpoint by then.
+    """
+    is_replay_debt_at_least: bool = False
+    """Whether the debt was larger, because that checkpoint completed after the end of the hour."""
     measures: dict[str, MeasureRollupOut]
     """The statistics by measure. The name of a measure is the name of a field of a checkpoint.
 

@@ -87,6 +87,11 @@ class HourRollup:
     failed_count: int
     failed_by_reason: Mapping[str, int] = field(default_factory=dict)
     last_completed_at: datetime | None = None
+    restorable_at: datetime | None = None
+    """When the newest completed checkpoint of the hour was triggered. A later failure replays the input since then.
+
+    None as well in hours that were rolled up before this was stored.
+    """
     measures: Mapping[Measure, MeasureRollup] = field(default_factory=dict)
     is_rolled_up: bool = True
     """False if the rollup was not stored, but computed from the checkpoints for this request."""

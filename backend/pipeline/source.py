@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 HOUR_S = 3600
 SPAN_MAX_HOURS = 12
 
-CHECKPOINT_SCHEMA = "job_id string, hour timestamp, status string, failure_reason string, completed_at timestamp, " + (
-    ", ".join(f"{measure} bigint" for measure in Measure)
+CHECKPOINT_SCHEMA = (
+    "job_id string, hour timestamp, status string, failure_reason string, completed_at timestamp,"
+    " restorable_at timestamp, " + ", ".join(f"{measure} bigint" for measure in Measure)
 )
 _STATISTICS = (
     "present_count bigint, minimum bigint, maximum bigint, total string, p50 double, p95 double, p99 double,"
@@ -46,7 +47,8 @@ _STATISTICS = (
 )
 STAGING_SCHEMA = (
     "job_id string, hour timestamp, measure string, triggered_count bigint, completed_count bigint,"
-    f" failed_count bigint, failed_by_reason string, last_completed_at timestamp, {_STATISTICS}"
+    " failed_count bigint, failed_by_reason string, last_completed_at timestamp, restorable_at timestamp,"
+    f" {_STATISTICS}"
 )
 
 

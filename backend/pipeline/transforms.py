@@ -42,6 +42,7 @@ def _counts(checkpoints: DataFrame) -> DataFrame:
         F.count_if(F.col("status") == CheckpointStatus.COMPLETED.value).alias("completed_count"),
         F.count_if(is_failed).alias("failed_count"),
         F.max("completed_at").alias("last_completed_at"),
+        F.max("restorable_at").alias("restorable_at"),
         F.collect_list(F.when(is_failed, reason)).alias("reasons"),
     )
     distinct = F.array_sort(F.array_distinct("reasons"))
@@ -55,6 +56,7 @@ def _counts(checkpoints: DataFrame) -> DataFrame:
         "failed_count",
         by_reason,
         "last_completed_at",
+        "restorable_at",
     )
 
 

@@ -37,6 +37,7 @@ _COLUMNS = (
     "alignment p95 (ms)",
     "checkpointed size p95 (bytes)",
     "persisted in-flight p95 (bytes)",
+    "replay debt at its end (ms)",
 )
 _MORE = ("start_delay_max_ms", "alignment_max_ms", "checkpointed_size_bytes", "persisted_bytes")
 
@@ -163,9 +164,14 @@ def _hover(hour: RollupHourOut, where: tzinfo) -> str:
         f"<b>{text.instant(hour.hour, where)}</b>, one hour ({_SOURCES[hour.source]})",
         f"{hour.completed_count} completed, {hour.failed_count} failed" + (f" ({reasons})" if reasons else ""),
         ", ".join(f"{name} {text.plain(_words(hour, name))}" for name, _, _ in _LINES),
+        *([] if hour.replay_debt_ms is None else [f"a failure at its end replays {text.plain(_debt(hour))}"]),
         text.instant_utc(hour.hour),
     ]
     return "<br>".join(lines)
+
+
+def _debt(hour: RollupHourOut) -> str:
+    return text.bounded(text.duration(hour.replay_debt_ms), is_lower_bound=hour.is_replay_debt_at_least)
 
 
 _SOURCES = {"rollup": "hourly rollup", "checkpoints": "computed from its checkpoints"}
@@ -203,6 +209,7 @@ def _table(hours: Sequence[RollupHourOut]) -> Table:
                 h.failed_count,
                 *(_cell(duration, name) for name in ("p50", "p95", "p99", "max")),
                 *(_cell(m, "p95") for m in more),
+                f"> {h.replay_debt_ms}" if h.is_replay_debt_at_least else h.replay_debt_ms,
             )
         )
     return Table(_COLUMNS, tuple(rows))

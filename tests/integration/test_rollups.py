@@ -91,7 +91,7 @@ def _exact_counts(url, until=NOW):
         "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count(*),"
         " count(*) FILTER (WHERE status = 'completed'), count(*) FILTER (WHERE status = 'failed'),"
         " max(triggered_at + LEAST(end_to_end_duration_ms, 1000000000000) * interval '1 ms')"
-        " FILTER (WHERE status = 'completed')"
+        " FILTER (WHERE status = 'completed'), max(triggered_at) FILTER (WHERE status = 'completed')"
         " FROM checkpoints WHERE kind = 'checkpoint' AND triggered_at < %s GROUP BY 1, 2 ORDER BY 1, 2",
         hour_of(until),
     )
@@ -127,7 +127,8 @@ def _assert_exact(url, until=NOW):
     """Check every rollup against PostgreSQL's result, and return, for each measure, the number of hours with values."""
     counts = _rows(
         url,
-        "SELECT job_id, hour, triggered_count, completed_count, failed_count, last_completed_at FROM rollups"
+        "SELECT job_id, hour, triggered_count, completed_count, failed_count, last_completed_at,"
+        " restorable_at FROM rollups"
         " ORDER BY 1, 2",
     )
     assert counts == _exact_counts(url, until) != [], f"seed {SEED}"
@@ -450,6 +451,7 @@ def _values(hour):
         hour.failed_count,
         dict(hour.failed_by_reason),
         hour.last_completed_at,
+        hour.restorable_at,
         hour.measures,
     )
 

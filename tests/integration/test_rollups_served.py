@@ -46,6 +46,8 @@ async def test_an_hour_sums_up_its_checkpoints_and_omits_values_that_none_report
     assert (newest.triggered_count, newest.completed_count, newest.failed_count) == (4, 2, 1)
     assert newest.failed_by_reason == {"expired": 1}
     assert newest.last_completed_at == completed(13).header.latest_ack_at
+    age = NOW - completed(13).header.triggered_at
+    assert (newest.replay_debt_ms, newest.is_replay_debt_at_least) == (age / timedelta(milliseconds=1), False)
     duration = newest.measures["end_to_end_duration_ms"]
     assert (duration.present_count, duration.min, duration.max, duration.sum) == (3, 311, 313, "936")
     assert (duration.p50, duration.p95, duration.expired_min) == (312.0, pytest.approx(312.9), 312)

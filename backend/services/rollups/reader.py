@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -12,7 +13,7 @@ from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.failure import FailureReason
-from backend.domain.rollup import HourRollup
+from backend.domain.rollup import HOUR, HourRollup
 from backend.services.jobs.reader import TimeRange
 from backend.services.paging import decode_cursor, page_of
 from backend.store.jobs.reader import get_job
@@ -50,7 +51,8 @@ class RollupService:
                 until = min(until, before[0])
             rows = await hours_of(connection, job_id, since, until, limit=limit + 1) if since < until else []
         items, following = page_of(rows, limit, lambda r: (r.hour,))
-        return Page[RollupHourOut](items=[_out(r) for r in items], next=following, as_of=now)
+        found = replay_debts(rows, record.engine_now(now))
+        return Page[RollupHourOut](items=[_out(r, found.get(r.hour)) for r in items], next=following, as_of=now)
 
 
 def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
@@ -65,10 +67,32 @@ def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
     return since, until
 
 
-def _out(row: HourRollup) -> RollupHourOut:
+def replay_debts(newest_first: Sequence[HourRollup], now: datetime) -> dict[datetime, tuple[int, bool]]:
+    """Return what a failure at the end of each hour would have replayed, in ms, and whether that is a lower bound.
+
+    An hour is absent if it is not over, or if no listed hour had a completed checkpoint by then.
+    """
+    found: dict[datetime, tuple[int, bool]] = {}
+    newest: HourRollup | None = None
+    for row in reversed(newest_first):
+        end = row.hour + HOUR
+        newest = row if row.restorable_at is not None else newest
+        # In an hour that was rolled up by an older version, the newest completed checkpoint is not known.
+        if row.completed_count and row.restorable_at is None:
+            newest = None
+        if newest is None or newest.restorable_at is None or end > now:
+            continue
+        is_at_least = newest.last_completed_at is not None and newest.last_completed_at > end
+        found[row.hour] = (round((end - newest.restorable_at) / timedelta(milliseconds=1)), is_at_least)
+    return found
+
+
+def _out(row: HourRollup, debt: tuple[int, bool] | None) -> RollupHourOut:
     return RollupHourOut.of(
         row,
         source="rollup" if row.is_rolled_up else "checkpoints",
+        replay_debt_ms=None if debt is None else debt[0],
+        is_replay_debt_at_least=debt is not None and debt[1],
         failed_by_reason={FailureReason(name): number for name, number in sorted(row.failed_by_reason.items())},
         measures={
             name.value: MeasureRollupOut.of(m, min=m.minimum, max=m.maximum, sum=str(m.total))

@@ -60,16 +60,17 @@ WITH per_hour AS (
         array_agg(coalesce(c.failure_reason, 'unknown')) FILTER (WHERE c.status = 'failed') AS reasons,
         max(c.triggered_at + least(c.end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms')
             FILTER (WHERE c.status = 'completed') AS last_completed_at,
+        max(c.triggered_at) FILTER (WHERE c.status = 'completed') AS restorable_at,
         {_LEAST},
         {_VALUES}
     FROM ({_OF_HOURS}) c GROUP BY 1, 2
 ), counts AS (
     INSERT INTO rollup_staging (run_id, part, job_id, hour, triggered_count, completed_count, failed_count,
-        failed_by_reason, last_completed_at)
+        failed_by_reason, last_completed_at, restorable_at)
     SELECT %(run)s, '{PART}', job_id, hour, triggered_count, completed_count, failed_count,
         (SELECT coalesce(jsonb_object_agg(reason, number), '{{}}') FROM
             (SELECT reason, count(*) AS number FROM unnest(reasons) reason GROUP BY reason) r),
-        last_completed_at
+        last_completed_at, restorable_at
     FROM per_hour
 )
 INSERT INTO rollup_staging (run_id, part, job_id, hour, measure, present_count, minimum, maximum, total,

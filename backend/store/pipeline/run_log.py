@@ -59,8 +59,10 @@ _STAGED = (
 )
 _ACCEPT = "INSERT INTO rollup_staging (run_id, part, job_id, hour) VALUES (%(accepted)s, %(part)s, '', to_timestamp(0))"
 _MOVE_COUNTS = f"""
-INSERT INTO rollups (job_id, hour, triggered_count, completed_count, failed_count, failed_by_reason, last_completed_at)
-SELECT job_id, hour, triggered_count, completed_count, failed_count, failed_by_reason::jsonb, last_completed_at
+INSERT INTO rollups (job_id, hour, triggered_count, completed_count, failed_count, failed_by_reason, last_completed_at,
+    restorable_at)
+SELECT job_id, hour, triggered_count, completed_count, failed_count, failed_by_reason::jsonb, last_completed_at,
+    restorable_at
 FROM {_STAGED} AND measure IS NULL ORDER BY job_id, hour
 """
 _MOVE_MEASURES = f"""

@@ -393,6 +393,7 @@ def _hourly(gap_count: int) -> Select[Any]:
                 " GROUP BY reason) r)"
             ).label("failed_by_reason"),
             func.max(_COMPLETED_AT).filter(_IS_COMPLETED).label("last_completed_at"),
+            func.max(_C.triggered_at).filter(_IS_COMPLETED).label("restorable_at"),
             *(column for measure in Measure for column in _numbers(measure)),
         )
         .where(_C.job_id == bindparam("job"), _C.kind == "checkpoint", _in_gaps(gap_count))

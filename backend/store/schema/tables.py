@@ -507,6 +507,7 @@ rollups = Table(
     Column("failed_count", BigInteger, nullable=False),
     Column("failed_by_reason", Json, nullable=False),
     Column("last_completed_at", Instant),
+    Column("restorable_at", Instant),
     Index("ix_rollups_hour", "hour"),
 )
 
@@ -557,6 +558,7 @@ rollup_staging = Table(
     Column("failed_count", BigInteger),
     Column("failed_by_reason", Text),
     Column("last_completed_at", Instant),
+    Column("restorable_at", Instant),
     Column("present_count", BigInteger),
     Column("minimum", BigInteger),
     Column("maximum", BigInteger),

@@ -55,3 +55,23 @@ def test_a_statistic_that_expired_checkpoints_make_a_lower_bound_is_shown_as_one
     assert first["duration p50 (ms)"] == ms.p50
     assert first["duration p95 (ms)"].startswith("> ")
     assert "> " not in repr(trend.trend([hour] * count, theme=LIGHT, where=UTC).table)
+
+
+@pytest.mark.parametrize(
+    ("is_at_least", "said", "cell"), [(False, "replays 42", 42_100), (True, "replays &gt; 42", "> 42100")]
+)
+def test_what_a_failure_at_the_end_of_an_hour_replays_is_in_the_chart_and_the_table(is_at_least, said, cell):
+    hour: RollupHourOut = example("rollup_hour").model_copy(update={"is_replay_debt_at_least": is_at_least})
+    hours = [
+        hour,
+        hour.model_copy(
+            update={"hour": hour.hour + timedelta(hours=1), "replay_debt_ms": None, "is_replay_debt_at_least": False}
+        ),
+    ]
+
+    chart = trend.trend(hours, theme=LIGHT, where=UTC)
+
+    assert said in repr(chart.figure)
+    column = chart.table.columns.index("replay debt at its end (ms)")
+    assert column == len(chart.table.columns) - 1
+    assert {row[column] for row in chart.table.rows} == {cell, None}

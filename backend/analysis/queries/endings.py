@@ -70,12 +70,23 @@ _ONE_FOLDER_NO_CURES: Final = (
 )
 
 ENDINGS: Final[tuple[Ending, ...]] = (
+    # The first: a refusal names the files that it refuses, as the entries for these files do.
+    Ending(
+        "store-refuses",
+        r"AccessDenied|Access Denied|\b403 Forbidden|AccessControlException|ExpiredToken|InvalidAccessKeyId"
+        r"|DSQuotaExceeded|NSQuotaExceeded|No space left on device|Disk quota exceeded",
+        "A store refuses to be written or read",
+        "A store refuses: the credentials lack a right or have expired, or its space or quota is used up",
+        ("the right, the credentials or the space at the store that the error names",),
+        ("a restart before that",),
+    ),
     Ending(
         "two-runs-on-one-folder",
-        r"(?:CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to)(?:.{0,120}? detected for (?P<batch>\d+))?"
-        r"|jobs detected for (?P<batch1>\d+)|Multiple HDFSMetadataLog"
-        r"|(?:rename|already exists).{0,200}/(?:offsets|commits)/(?P<batch2>\d+)\b"
-        r"|/(?:offsets|commits)/(?P<batch3>\d+)\b.{0,100}already exists"
+        r"(?:CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to)(?:.{0,120}? detected for (?P<batch>\d{1,18}))?"
+        r"|jobs detected for (?P<batch1>\d{1,18})|Multiple HDFSMetadataLog"
+        # A rename alone proves nothing: it fails for want of a right, of space, or of the source too.
+        r"|(?:FileAlreadyExists|already exists|file exists).{0,200}/(?:offsets|commits)/(?P<batch2>\d{1,18})\b"
+        r"|/(?:offsets|commits)/(?P<batch3>\d{1,18})\b.{0,100}(?:already exists|file exists)"
         r"|ConcurrentTransactionException|DELTA_CONCURRENT_TRANSACTION",
         "Two runs use the same checkpoint folder",
         "Two runs use the same checkpoint folder: another one has written the log of batch {batch} (the file"
@@ -206,15 +217,6 @@ ENDINGS: Final[tuple[Ending, ...]] = (
         " first start",
         ("the query as it was, or a new checkpoint folder for the changed one",),
         ("a restart",),
-    ),
-    Ending(
-        "store-refuses",
-        r"AccessDenied|Access Denied|\b403 Forbidden|AccessControlException|ExpiredToken|InvalidAccessKeyId"
-        r"|DSQuotaExceeded|NSQuotaExceeded|No space left on device|Disk quota exceeded",
-        "A store refuses to be written or read",
-        "A store refuses: the credentials lack a right or have expired, or its space or quota is used up",
-        ("the right, the credentials or the space at the store that the error names",),
-        ("a restart before that",),
     ),
     Ending(
         "memory",

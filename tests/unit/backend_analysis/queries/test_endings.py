@@ -22,6 +22,10 @@ TEXTS = [
      " file:/chk/offsets", "offsets/70"),
     ("two-runs-on-one-folder", "org.apache.hadoop.fs.FileAlreadyExistsException: rename destination"
      " /chk/commits/2041 already exists.", "commits/2041"),
+    ("two-runs-on-one-folder", "org.apache.hadoop.fs.FileAlreadyExistsException: Failed to rename"
+     " /chk/offsets/.12.8f.tmp to /chk/offsets/12 as destination already exists", "offsets/12"),
+    ("two-runs-on-one-folder", "java.nio.file.FileAlreadyExistsException: /chk/offsets/12", "offsets/12"),
+    ("two-runs-on-one-folder", "java.io.IOException: File exists: /chk/commits/12", "commits/12"),
     ("two-runs-on-one-folder", "io.delta.exceptions.ConcurrentTransactionException: This error occurs when multiple"
      " streaming queries are using the same checkpoint to write into this table.", "offsets/70"),
     ("query-is-active-already", STATE + "Cannot start query with id 0b0b as another query with same id is already"
@@ -63,6 +67,12 @@ TEXTS = [
     ("query-changed", STATE + "Provided schema doesn't match the schema of the existing state!", "does not fit"),
     ("store-refuses", "java.nio.file.AccessDeniedException: s3a://b/chk/offsets: AccessDenied (403)", "refuses"),
     ("store-refuses", "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The quota is exceeded", "refuses"),
+    ("store-refuses", "org.apache.hadoop.security.AccessControlException: Permission denied: user=etl, access=WRITE,"
+     " inode=/chk/offsets: rename /chk/offsets/.12.8f.tmp to /chk/offsets/12", "refuses"),
+    ("store-refuses", "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The quota is exceeded: rename"
+     " /chk/commits/.12.8f.tmp to /chk/commits/12", "refuses"),
+    ("store-refuses", "java.io.FileNotFoundException: /chk/offsets/12: AccessDenied, and the file does not exist",
+     "refuses"),
     ("memory", "java.lang.OutOfMemoryError: Java heap space", "out of memory"),
 ]  # fmt: skip
 
@@ -91,6 +101,9 @@ def test_every_entry_of_the_table_has_a_text():
         "java.util.concurrent.TimeoutException: Futures timed out after [300 seconds]",
         "org.apache.spark.sql.AnalysisException: column orders_404 does not exist",
         "java.lang.RuntimeException: batch is late",
+        "java.io.IOException: Failed to rename temp file /chk/offsets/.12.8f.tmp to /chk/offsets/12 as rename returned"
+        " false",
+        "java.io.IOException: Could not rename /chk/commits/.7.1a.tmp to /chk/commits/7",
         "",
     ],
 )

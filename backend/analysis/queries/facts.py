@@ -17,8 +17,8 @@ from backend.analysis.queries.stored_state import SnapshotLag, StateGrowth
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.verdict import Confidence, Evidence, Health, VerdictKind
 
-_TABLES: Final = re.compile(r"delta|iceberg|hudi|hoodie|paimon", re.IGNORECASE)
-_DELTA: Final = re.compile(r"delta", re.IGNORECASE)
+# Spark describes a sink by its class, and in brackets by the path or the name of a table, which may be any word.
+_DELTA: Final = re.compile(r"[^\[(]*delta", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Facts:
         return any("FileStreamSource" in s for s in self.sources)
 
     @property
-    def is_table_sink(self) -> bool:
-        """Whether the query writes a table that keeps a log of its commits."""
-        return _TABLES.search(self.sink or "") is not None
+    def is_delta_sink(self) -> bool:
+        """Whether the query writes a Delta table, of whose log a checkpoint is written after every 10 commits."""
+        return is_delta(self.sink)
 
     @property
     def has_state(self) -> bool:
@@ -63,11 +63,16 @@ class Facts:
         return any(r.batch.state is not None for r in self.rows)
 
 
+def is_delta(sink: str | None) -> bool:
+    """Return whether Spark describes a sink that writes a Delta table."""
+    return _DELTA.match(sink or "") is not None
+
+
 def is_usual_rhythm(sink: str | None, period: int, remainder: int) -> bool:
     """Return whether slow batches with this period are those of a log that is known to be compacted."""
     if period != series.USUAL_PERIOD:
         return False
-    return remainder == series.USUAL_PERIOD - 1 or _DELTA.search(sink or "") is not None
+    return remainder == series.USUAL_PERIOD - 1 or is_delta(sink)
 
 
 def facts_of(checkpoints: Sequence[Checkpoint], report: BatchReport) -> Facts:

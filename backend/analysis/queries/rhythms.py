@@ -22,12 +22,12 @@ RHYTHM_MIN_COST_RATIO: Final = 0.1
 
 _SINK_LOG: Final = "the log of the file sink (the folder _spark_metadata)"
 _SOURCE_LOG: Final = "the log of the file source (the folder sources of the checkpoint)"
-_TABLE_LOG: Final = "the table's log"
+_DELTA_LOG: Final = "the Delta table's log"
 _CURES: Final = {
     _SINK_LOG: "an age limit for the files that the sink's log lists (option retention, since Spark 3.1), fewer and"
     " larger files in each batch, or a table format in place of the file sink",
     _SOURCE_LOG: "removing input files that were read (option cleanSource), and maxFileAge; fewer and larger files",
-    _TABLE_LOG: "a shorter retention of the table's log (delta.logRetentionDuration), and fewer, larger commits",
+    _DELTA_LOG: "a shorter retention of the table's log (delta.logRetentionDuration), and fewer, larger commits",
 }
 _NO_CURES: Final = (
     "more executors, because the driver writes the log alone",
@@ -57,8 +57,8 @@ def compaction(facts: Facts) -> Found | None:
     is_note = not _costs(facts, rhythm)
     if logs:
         why = f"{say.listed(logs)} {'is' if len(logs) == 1 else 'are'} rewritten whole (compacted)"
-        if logs == [_TABLE_LOG]:
-            why = f"a checkpoint of {_TABLE_LOG} is written, as after every 10 commits"
+        if logs == [_DELTA_LOG]:
+            why = f"a checkpoint of {_DELTA_LOG} is written, as after every 10 commits"
         is_sure = rhythm.is_of_file_log and len(rhythm.slow) > 2
         confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
     else:
@@ -97,8 +97,8 @@ def _logs(facts: Facts, rhythm: Rhythm) -> list[str]:
             found.append(_SINK_LOG)
         elif part is BatchPart.SOURCE and facts.is_file_source:
             found.append(_SOURCE_LOG)
-        elif part in (BatchPart.RUN, Rest.REST) and facts.is_table_sink and rhythm.period == USUAL_PERIOD:
-            found.append(_TABLE_LOG)
+        elif part in (BatchPart.RUN, Rest.REST) and facts.is_delta_sink and rhythm.period == USUAL_PERIOD:
+            found.append(_DELTA_LOG)
     return list(dict.fromkeys(found))
 
 

@@ -46,7 +46,7 @@ def judged(made, **more):
         (batches(range(21_330, 21_361), sink=OUT, source=FILES), "_spark_metadata"),
         (batches(range(102, 128), usual=2_000, slow=9_000, sink=OUT), "_spark_metadata"),
         (batches(source=FILES, part="latestOffset"), "the log of the file source"),
-        (batches(sink="DeltaSink[/t]", remainder=4), "the table's log"),
+        (batches(sink="DeltaSink[/t]", remainder=4), "the Delta table's log"),
         (batches(period=5, remainder=4, sink=OUT), "Every 5th batch takes 38.0 s instead of 10.1 s"),
         (batches(period=7, remainder=2, sink=OUT), "Every 7th batch"),
     ],
@@ -169,3 +169,17 @@ def test_nothing_is_advised_that_does_not_touch_the_log():
     advice = advise(evidence, engine=SPARK, version="3.5.1", diagnosis=diagnose(evidence))
 
     assert advice.recommendations == ()
+
+
+@pytest.mark.parametrize("remainder", [9, 3])
+@pytest.mark.parametrize(
+    "sink", ["IcebergWrite(table=db.t, format=PARQUET)", "IcebergWrite(table=delta.t)", "HoodieStreamingSink[db.t]"]
+)
+def test_a_table_that_is_not_a_delta_table_is_not_said_to_write_a_checkpoint_of_its_log(sink, remainder):
+    found = judged(batches(range(1_000, 1_026), sink=sink, remainder=remainder))
+
+    assert (found.health, found.verdict.kind, found.verdict.confidence) == ("intermittent", "undecided", "low")
+    assert "Every 10th batch takes 38.0 s" in found.verdict.sentence
+    assert "which, is not decided" in found.verdict.sentence
+    assert sink[:40] in found.verdict.would_decide[0]
+    assert "delta.logRetentionDuration" not in str(found.verdict)

@@ -33,9 +33,9 @@ _LOW, _HIGH = 0.1, 0.9
 
 ASYNC_CURE: Final = (
     "asynchronous progress tracking (option asyncProgressTrackingEnabled, since Spark 3.4), if the query"
-    " keeps no state,"
-    " writes to Kafka and may repeat rows after a failure"
+    " may repeat rows after a failure"
 )
+"""Spark refuses it to a query with state, and to one that does not write to Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,9 @@ def log_writing(facts: Facts) -> Found | None:
         # Of a query that is behind, the verdict says it by itself.
         return None
     longer = "fewer and larger batches: a longer interval of the trigger"
-    cures = (longer,) if facts.has_state else (ASYNC_CURE, longer)
-    avoided = "" if facts.has_state else "; asynchronous progress tracking can avoid it"
+    can_avoid = facts.may_track_asynchronously
+    cures = (ASYNC_CURE, longer) if can_avoid else (longer,)
+    avoided = "; asynchronous progress tracking can avoid it" if can_avoid else ""
     return Found(
         name="log-writing",
         kind=VerdictKind.STORE,

@@ -19,6 +19,7 @@ from backend.domain.verdict import Confidence, Evidence, Health, VerdictKind
 
 # Spark describes a sink by its class, and in brackets by the path or the name of a table, which may be any word.
 _DELTA: Final = re.compile(r"[^\[(]*delta", re.IGNORECASE)
+_KAFKA: Final = re.compile(r"[^\[(]*kafka", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,20 @@ class Facts:
         """Whether the query keeps state from batch to batch."""
         return any(r.batch.state is not None for r in self.rows)
 
+    @property
+    def may_track_asynchronously(self) -> bool:
+        """Whether asynchronous progress tracking is possible: it is refused except for a Kafka sink without state."""
+        return not self.has_state and is_kafka(self.sink)
+
 
 def is_delta(sink: str | None) -> bool:
     """Return whether Spark describes a sink that writes a Delta table."""
     return _DELTA.match(sink or "") is not None
+
+
+def is_kafka(sink: str | None) -> bool:
+    """Return whether Spark describes a sink that writes to Kafka."""
+    return _KAFKA.match(sink or "") is not None
 
 
 def is_usual_rhythm(sink: str | None, period: int, remainder: int) -> bool:

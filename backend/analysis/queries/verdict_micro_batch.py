@@ -17,7 +17,7 @@ from backend.analysis.queries import micro_batches as batches
 from backend.analysis.queries import runs
 from backend.analysis.queries import verdict_ended as ended
 from backend.analysis.queries.causes import ASYNC_CURE, found_causes, is_by_pauses_alone, leading
-from backend.analysis.queries.facts import Found, facts_of
+from backend.analysis.queries.facts import Found, facts_of, is_kafka
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport, Sign
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CONFIDENT_COUNT, HEALTH_MIN_COUNT
@@ -61,7 +61,7 @@ _CURES = {
         ("a limit of the batches' rows: batches get shorter, and the backlog waits at the source",),
     ),
     BatchPart.LOG: (
-        ("fewer and larger batches, and a faster store for the checkpoint folder", ASYNC_CURE),
+        ("fewer and larger batches, and a faster store for the checkpoint folder",),
         ("more executors, because the driver writes the log",),
     ),
     BatchPart.SOURCE: (
@@ -232,6 +232,9 @@ def _as_sentence(sign: Sign) -> str:
 
 def _cure_rows(found: BatchReport, part: BatchPart | None) -> list[Evidence]:
     cures, no_cures = _CURES.get(part, ((), ())) if part is not None else ((), ())
+    newest = found.judged[-1].batch if found.judged else None
+    if part is BatchPart.LOG and newest is not None and newest.state is None and is_kafka(newest.sink):
+        cures = (*cures, ASYNC_CURE)
     if any(s.sign is PressureSign.ROWS_GROWTH for s in found.raised):
         cures, no_cures = ((_LIMIT, *cures), ())
     return [

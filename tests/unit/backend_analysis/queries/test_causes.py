@@ -42,6 +42,7 @@ def test_each_cause_has_a_name_of_its_own_and_its_condition_in_words():
 
 def relay(*, log=80, took=228, **more):
     parts = {"walCommit": log, "commitOffsets": log, "latestOffset": 0, "queryPlanning": 9}
+    more = {"sink": "KafkaTable", **more}
     return [progress(n, took_ms=took, rows=300, parts_ms=parts, **more) for n in NUMBERS]
 
 
@@ -49,7 +50,7 @@ def relay(*, log=80, took=228, **more):
     ("made", "at"),
     [
         (relay(), {"pause_ms": 0}),
-        (relay(sink="KafkaTable"), {"pause_ms": 0}),
+        (relay(sink="org.apache.spark.sql.kafka010.KafkaSink@7af1"), {"pause_ms": 0}),
         (relay(log=300, took=900), {"pause_ms": 5}),
         (relay(log=37, took=130), {"every_ms": 1_000}),
         (relay(log=700, took=1_900), {"every_ms": 10_000}),
@@ -69,6 +70,24 @@ def test_a_query_with_state_is_not_told_of_asynchronous_tracking():
 
     assert "goes to writing the checkpoint log" in found.verdict.sentence
     assert "asynchronous" not in str(found.verdict)
+
+
+@pytest.mark.parametrize("sink", ["DeltaSink[s3://x/kafka]", "FileSink[/out]", "ForeachBatchSink", None])
+def test_a_query_that_does_not_write_to_kafka_is_not_told_of_asynchronous_tracking(sink):
+    found = judged(relay(sink=sink), pause_ms=0)
+    late = judged(relay(log=4_000, took=9_000, sink=sink), interval_ms=5_000)
+
+    assert "goes to writing the checkpoint log" in found.verdict.sentence
+    assert "a longer interval of the trigger" in " ".join(statements(found, "cure"))
+    assert "the checkpoint store is slow" in late.verdict.sentence
+    assert "asynchronous" not in f"{found} {late}"
+
+
+def test_a_query_with_state_that_is_late_because_of_its_log_is_not_told_of_asynchronous_tracking():
+    found = judged(relay(log=4_000, took=9_000, state=operator(500)), interval_ms=5_000)
+
+    assert "the checkpoint store is slow" in found.verdict.sentence
+    assert "asynchronous" not in str(found)
 
 
 def test_a_log_that_takes_a_part_of_the_time_only_is_not_told():

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from backend.analysis.measures.evidence import JobEvidence, OtherRun
+from backend.analysis.numbers.statistics import median
 from backend.analysis.queries import endings
 from backend.analysis.words.thresholds import RESTARTS_MIN_COUNT
 from backend.domain.checkpoint import CheckpointStatus
@@ -24,7 +25,12 @@ STILL_MIN: Final = timedelta(minutes=10)
 STILL_TIMES: Final = 4
 """The pattern is over if the query has since run for ten minutes and for four times the usual time between two ends."""
 SCHEDULED_MIN_COUNT: Final = 2
-"""A query is started from time to time if this many other runs ended without an error."""
+"""A query is started from time to time if this many other runs ended without an error within the day before."""
+SCHEDULED_WINDOW: Final = timedelta(days=1)
+SCHEDULED_MAX: Final = timedelta(hours=1)
+"""Such runs are shorter than this in the median. A run that is longer was probably stopped, as for a deployment."""
+SCHEDULED_TIMES: Final = 4
+"""A run that takes more than this many times as long as they did does not end by itself as they did."""
 BESIDE_MIN: Final = timedelta(seconds=60)
 """Two runs are active at the same time if each reported this long after the other began."""
 
@@ -84,8 +90,20 @@ def _name(error: str) -> str | None:
 
 def is_scheduled(evidence: JobEvidence) -> bool:
     """Return whether the query ends by itself and is started again, as with the triggers AvailableNow and Once."""
-    ended = [r for r in evidence.other_runs if r.query is None and r.ended_at is not None and r.error is None]
-    return len(ended) >= SCHEDULED_MIN_COUNT
+    if not evidence.checkpoints:
+        return False
+    first, last = evidence.checkpoints[0].header, evidence.checkpoints[-1].header
+    began_at = evidence.started_at or first.triggered_at
+    own_s = (last.triggered_at - began_at).total_seconds() + (last.end_to_end_duration_ms or 0) / 1000
+    took_s = [
+        (r.ended_at - r.started_at).total_seconds()
+        for r in evidence.other_runs
+        if r.query is None and r.error is None and r.ended_at and began_at - r.ended_at <= SCHEDULED_WINDOW
+    ]
+    usual_s = median(took_s)
+    if usual_s is None or len(took_s) < SCHEDULED_MIN_COUNT or usual_s >= SCHEDULED_MAX.total_seconds():
+        return False
+    return own_s <= SCHEDULED_TIMES * usual_s
 
 
 def run_beside(evidence: JobEvidence) -> OtherRun | None:

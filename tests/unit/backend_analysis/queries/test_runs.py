@@ -110,12 +110,42 @@ def test_an_error_that_only_the_table_of_messages_knows_is_explained_by_it():
     assert "ended in batch 20 with org.apache.kafka" in found.verdict.sentence
 
 
-@pytest.mark.parametrize(("others", "health"), [(2, "healthy"), (0, "slow")])
-def test_a_query_that_is_started_from_time_to_time_and_ends_by_itself_need_not_pause(others, health):
-    evidence = evidence_of(events([progress(n, took_ms=9_000) for n in range(40, 60)], pause_ms=2))
-    earlier = tuple(run(1_440 * (n + 1), 1_430 * (n + 1)) for n in range(others))
+def busy(*others, began_min=0):
+    """Judge a run of 3 minutes that never pauses, with a backlog that stays; it began ``began_min`` minutes before."""
+    latest = {"endOffset": {"orders": {"0": 1_000}}, "latestOffset": {"orders": {"0": 90_000}}}
+    made = [progress(n, took_ms=9_000, latest=latest) for n in range(40, 60)]
+    began_at = NOW - timedelta(minutes=began_min)
+    return diagnose(replace(evidence_of(events(made, pause_ms=2)), other_runs=others, started_at=began_at))
 
-    assert diagnose(replace(evidence, other_runs=earlier)).health == health
+
+def every_hour(count, *, took_min):
+    """Return runs of ``took_min`` minutes that ended 50 minutes, 110 minutes and so on before the present one."""
+    return [run(50 + 60 * n + took_min, 50 + 60 * n) for n in range(count)]
+
+
+def test_a_query_that_is_started_from_time_to_time_and_ends_by_itself_need_not_pause():
+    assert busy(*every_hour(2, took_min=10)).health == "healthy"
+    assert busy(*every_hour(9, took_min=1)).health == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("others", "began_min"),
+    [
+        ([], 0),
+        (every_hour(1, took_min=10), 0),
+        # Two deployments of a query that runs always: today, and some weeks ago.
+        ([run(28_800, 14_400), run(43_200, 28_800)], 0),
+        ([run(14_500, 100), run(98, 5)], 0),
+        (every_hour(3, took_min=600), 0),
+        # Short runs, as of a test, before one that has run for hours.
+        ([run(612, 610), run(609, 607), run(606, 604)], 600),
+        ([run(5_010, 5_000), run(9_010, 9_000), run(20, 10)], 0),
+    ],
+)
+def test_runs_that_are_long_or_long_ago_are_no_reason_for_a_query_to_be_busy(others, began_min):
+    found = busy(*others, began_min=began_min)
+
+    assert (found.health, found.verdict.kind) == ("slow", "capacity")
 
 
 def test_a_run_under_another_name_is_named_and_its_errors_are_not_those_of_the_query():

@@ -23,11 +23,14 @@ from backend.analysis.words.thresholds import (
     UNCOUNTED_TIMES,
 )
 from backend.domain.checkpoint import CheckpointHeader, CheckpointStatus
+from backend.domain.engines import release_of
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.observation import JobState
 
 ENDED: Final = frozenset({"FINISHED"})
+# Flink before this version counts no refused checkpoint, and takes none after a task has finished.
+_COUNTS_REFUSED_SINCE = (1, 14)
 STARTING: Final = frozenset({"CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RECONCILING"})
 _DECLINED = frozenset(
     {
@@ -100,7 +103,7 @@ def refusal_of(evidence: JobEvidence) -> Refusal | None:
     if not is_counted or not (declined or refused >= REFUSED_MIN_RATIO * due_count):
         refused, declined = 0, []
         limit_s *= UNCOUNTED_TIMES
-        if not tasks_in(evidence, ENDED):
+        if not tasks_in(evidence, ENDED) or not _ends_with_first_task(evidence):
             return None
     if tasks_in(evidence, STARTING):
         limit_s = max(limit_s, (config.timeout_ms or 0) / 1000)
@@ -116,6 +119,17 @@ def refusal_of(evidence: JobEvidence) -> Refusal | None:
         unlisted > due_max,
         completed[-1] if completed else None,
     )
+
+
+def _ends_with_first_task(evidence: JobEvidence) -> bool:
+    """Return whether it is known that the job takes no checkpoint once a task has finished.
+
+    Any other silence may be on purpose, such as that of a source that reads its backlog with an interval of 0.
+    """
+    if evidence.config is not None and evidence.config.ends_with_first_task:
+        return True
+    release = release_of(evidence.flink_version)
+    return release is not None and release < _COUNTS_REFUSED_SINCE
 
 
 def _is_declined(header: CheckpointHeader) -> bool:

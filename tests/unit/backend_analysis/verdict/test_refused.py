@@ -158,6 +158,27 @@ def test_a_version_that_counts_no_refused_checkpoint_needs_twice_the_time_and_a_
     assert refusal_of(replace(evidence, placements=())) is None
 
 
+@pytest.mark.parametrize(
+    ("version", "ends", "is_refused"),
+    [
+        ("1.13.6", None, True),
+        ("1.14.6", None, False),
+        ("1.20.5", None, False),
+        (None, None, False),
+        ("1.20.5", True, True),
+        (None, True, True),
+    ],
+)
+def test_a_silence_without_counts_may_be_on_purpose_unless_no_checkpoint_follows_a_finished_task(
+    version, ends, is_refused
+):
+    # A source that reads its backlog with execution.checkpointing.interval-during-backlog = 0 takes no checkpoints.
+    config = replace(ALIGNED, ends_with_first_task=ends)
+
+    found = refusal_of(silent(refused=0, at_s=7200, config=config, flink_version=version))
+    assert (found is not None) is is_refused
+
+
 def test_a_restart_loop_is_told_before_refused_checkpoints():
     loop = tuple((START + timedelta(seconds=s), "boom") for s in (30, 60, 90, 120))
     evidence = replace(silent(at_s=150, exceptions=loop), now=START + timedelta(seconds=150))

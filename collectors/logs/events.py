@@ -25,7 +25,7 @@ _DIGITS: Final = re.compile(r"[0-9a-f]{32}|\d+")
 _REASONS_CUT: Final = 200
 
 _TRIGGERED: Final = re.compile(
-    rf"Triggering checkpoint {_NUMBER} (?:\(type=(?P<type>.*?)\) )?@ (?P<ms>\d{{1,16}}) for job {_JOB}"
+    rf"Triggering checkpoint {_NUMBER} (?:\(type=(?P<type>.{{0,300}}?)\) )?@ (?P<ms>\d{{1,16}}) for job {_JOB}"
 )
 _COMPLETED: Final = re.compile(
     rf"Completed checkpoint {_NUMBER} for job {_JOB} \((?P<bytes>\d{{1,18}}) bytes"
@@ -44,12 +44,14 @@ _REFUSED: Final = re.compile(rf"Failed to trigger checkpoint for job {_JOB} (?:s
 _TRIGGER_FAILED: Final = re.compile(rf"Triggering Checkpoint {_NUMBER} for job {_JOB} failed due to (?P<reason>.*)")
 _RESTORED: Final = re.compile(rf"Restoring job {_JOB} from (?:latest valid checkpoint: )?\w+ {_NUMBER} @")
 _FRESH: Final = "No checkpoint found during restore"
-_JOB_STATE: Final = re.compile(rf"Job (?P<name>.*) \({_JOB}\) switched from state (?P<old>\w+) to (?P<new>\w+)")
+# A hostile line may be long, so no expression may search it in more than linear time. The name is what precedes.
+_JOB_STATE: Final = re.compile(rf" \({_JOB}\) switched from state (?P<old>\w+) to (?P<new>\w+)")
+# Is used with ``match``: it would be tried again from each character by ``search``.
 _TASK_STATE: Final = re.compile(
     rf"(?P<task>.*) \((?P<index>\d{{1,6}})/(?P<total>\d{{1,6}})\)(?:#\d+)? \({_ATTEMPT}\) switched from (?P<old>\w+) to"
     r" (?P<new>\w+)"
 )
-_VERSION: Final = re.compile(r"\(Version: (?P<version>\d+\.\d+[\w.-]*), ")
+_VERSION: Final = re.compile(r"\(Version: (?P<version>\d{1,6}\.\d{1,6}[\w.-]{0,80}), ")
 _SETTING: Final = re.compile(
     r"Loading configuration property: (?P<key>execution\.checkpointing\.[\w.-]+), (?P<value>.*)"
 )
@@ -240,10 +242,13 @@ def _restored(story: Story, record: Record) -> bool:
 
 def _switched(story: Story, record: Record) -> bool:
     found = _JOB_STATE.search(record.text)
-    if found is not None:
-        _job_switched(story.job(found["job"]), found, record, story)
+    begin = record.text.find("Job ")
+    if found is not None and 0 <= begin < found.start():
+        job = story.job(found["job"])
+        job.name = record.text[begin + len("Job ") : found.start()]
+        _job_switched(job, found, record, story)
         return True
-    found = _TASK_STATE.search(record.text)
+    found = _TASK_STATE.match(record.text)
     if found is None:
         return False
     # Flink's logs count subtasks from 1, its REST from 0.
@@ -255,7 +260,6 @@ def _switched(story: Story, record: Record) -> bool:
 
 
 def _job_switched(job: LoggedJob, found: re.Match[str], record: Record, story: Story) -> None:
-    job.name = found["name"]
     if len(job.states) < RESTARTS_KEPT:
         job.states.append((record.at, found["new"]))
     if found["new"] in _RESTARTING and found["old"] not in _RESTARTING and story.is_new((job.job_id, record.at)):

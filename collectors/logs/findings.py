@@ -26,6 +26,7 @@ from collectors.logs.story import Failure, LoggedCheckpoint, LoggedJob, Story, T
 _NUMBERS_SHOWN: Final = 8
 _TASKS_SHOWN: Final = 4
 _TEXT_SHOWN: Final = 160
+_LINE_MAX: Final = 4_000
 _KINDS_SHOWN: Final = 6
 # A pause between two triggers of this many usual ones is told.
 _GAP_TIMES: Final = 4
@@ -327,7 +328,9 @@ def _cause_line(text: str) -> str:
 
 
 def _matching(message: KnownMessage, text: str) -> str:
-    line = next((line for line in text.splitlines() if message.pattern.search(line)), "")
+    # A hostile line may be long, and an expression may need more than linear time for it.
+    lines = (line[:_LINE_MAX] for line in text.splitlines())
+    line = next((line for line in lines if message.pattern.search(line)), "")
     return line.strip().removeprefix("Caused by: ")[:_TEXT_SHOWN]
 
 

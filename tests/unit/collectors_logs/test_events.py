@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from time import process_time
 
 import pytest
 
 from backend.domain.failure import FailureReason
-from collectors.file_blocks import hits
+from collectors.file_blocks import Hit, hits
 from collectors.logs import story as story_of_jobs
 from collectors.logs.events import TEXTS, read_into, task_of
 from collectors.logs.story import Story
@@ -233,3 +234,39 @@ def test_the_memory_does_not_grow_with_the_number_of_checkpoints(monkeypatch: py
     assert len(job.checkpoints) <= 20
     assert job.forgotten_count + len(job.checkpoints) == 100
     assert max(job.checkpoints) == 100
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{many} switched from ",
+        "Job {many} switched from state RUNNING to ",
+        "Triggering checkpoint 7 (type={many}",
+        "x (Version: 1.{many}",
+    ],
+)
+@pytest.mark.parametrize("part", ["a", "1", "Job (", "Triggering checkpoint 7 (type="])
+def test_the_time_for_a_hostile_line_grows_with_its_length_and_not_with_the_square_of_it(text: str, part: str):
+    def took_s(length: int) -> float:
+        hit = Hit(log.line(0, text.format(many=part * (length // len(part)))).encode(), b"")
+        times = []
+        for _ in range(3):
+            begin = process_time()
+            read_into(Story(), hit)
+            times.append(process_time() - begin)
+        return min(times)
+
+    assert took_s(16_000) < 24 * took_s(2_000)
+
+
+def test_a_job_and_a_task_with_long_names_are_read():
+    name = "Calc[" + "f0, " * 2_000 + "]"
+    attempt = "a" * 32
+
+    story = read(
+        log.line(1, f"Job {name} ({JOB}) switched from state RUNNING to RESTARTING."),
+        log.line(1, f"{name} (2/4) ({attempt}) switched from RUNNING to FAILED on host."),
+    )
+
+    assert story.jobs[JOB].name == name
+    assert story.attempts == {attempt: f"{name} subtask 1 of 4"}

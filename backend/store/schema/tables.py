@@ -161,7 +161,6 @@ runs = Table(
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("ix_runs_job_id_started_at", "job_id", "started_at"),
     Index("ix_runs_target_id", "target_id"),
-    # The runs of one Spark query, of which each has an id of its own after the query's.
     Index("ix_runs_query_id", "target_id", text("split_part(engine_run_id, '/', 1)"), "started_at", "id"),
 )
 
@@ -506,8 +505,7 @@ rollups = Table(
     Column("completed_count", BigInteger, nullable=False),
     Column("failed_count", BigInteger, nullable=False),
     Column("failed_by_reason", Json, nullable=False),
-    Column("last_completed_at", Instant),
-    Column("restorable_at", Instant),
+    *(Column("last_completed_at", Instant), Column("restorable_at", Instant)),
     Index("ix_rollups_hour", "hour"),
 )
 
@@ -536,8 +534,7 @@ rollup_hours = Table(
     "rollup_hours",
     metadata,
     Column("hour", Instant, primary_key=True),
-    # A transaction id. The hour's rollups contain every change by a transaction with a lower id. Later changes may be
-    # missing.
+    # The hour's rollups contain every change by a transaction with a lower id than this. Later ones may be missing.
     Column("horizon_xid", BigInteger, nullable=False),
 )
 
@@ -557,8 +554,7 @@ rollup_staging = Table(
     Column("completed_count", BigInteger),
     Column("failed_count", BigInteger),
     Column("failed_by_reason", Text),
-    Column("last_completed_at", Instant),
-    Column("restorable_at", Instant),
+    *(Column("last_completed_at", Instant), Column("restorable_at", Instant)),
     Column("present_count", BigInteger),
     Column("minimum", BigInteger),
     Column("maximum", BigInteger),

@@ -24,8 +24,14 @@ class GrowthOut(Model):
     span_s: float
     """The time in which it grew."""
     input_ratio: float | None = None
-    """The records that all sources read now to those before, from their counts. Null if this is not known."""
+    """The records that all sources read now to those before, from their counts. Null if this is not known.
+
+    If ``span_s`` is less than a day, those before are the largest of its begin and of the day before.
+    """
     is_filling: bool = False
-    """Whether the state was nearly empty when the history begins, and grows as since then: it may still fill up."""
+    """Whether the state may still fill up: it grows as since the history, or the job, began, and was nearly empty then.
+
+    That it was empty when the job began is not measured if the history begins later.
+    """
     timeout_in_days: float | None = None
     """Predicted: when the duration passes the timeout, if it grows on like this. Null if far off or not known."""

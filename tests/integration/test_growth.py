@@ -45,13 +45,13 @@ def _reading(vertex_id, number, count):
     )
 
 
-async def _store(writer, target, *, size_of, count_of):
+async def _store(writer, target, *, size_of, count_of, started_at=None):
     numbers = range(1, HOURS + 1)
     sent = [(SOURCE, n, count_of(n)) for n in numbers] + [(SINK, n, 7) for n in numbers]
     begin = NOW - timedelta(hours=HOURS)
     checkpoints = [_checkpoint(n, round(size_of(n))) for n in numbers]
     pressure = tuple(_reading(vertex_id, n, count) for vertex_id, n, count in sent)
-    seen = replace(job(checkpoints), pressure=pressure, started_at=begin)
+    seen = replace(job(checkpoints), pressure=pressure, started_at=started_at or begin)
     await writer.write(observation(target, replace(seen, checkpoints=(), pressure=()), at=begin))
     await writer.write(observation(target, seen, at=NOW))
 
@@ -96,6 +96,20 @@ async def test_growth_without_counts_of_the_input_is_on_the_job_and_no_alert(eng
 
     found = await _growth(engine, clock)
     assert "its input in this time is not known" in found.sentence
+    assert await _alerts(engine, clock) == []
+
+
+async def test_a_state_that_fills_up_since_the_job_began_before_its_history_is_on_the_job_and_no_alert(
+    engine, clock, writer, target
+):
+    began_h = 44
+    started_at = NOW - timedelta(hours=HOURS + began_h)
+    await _store(
+        writer, target, size_of=lambda n: GB * (n + began_h), count_of=lambda n: 1000 * n, started_at=started_at
+    )
+
+    found = await _growth(engine, clock)
+    assert (found.is_filling, found.sentence.endswith("since the job began, so it may still fill up")) == (True, True)
     assert await _alerts(engine, clock) == []
 
 

@@ -4,16 +4,17 @@ The newest ten checkpoints cannot show this: they span minutes. The input is one
 history. A day is compared with an earlier one hour by hour, so a daily pattern (windows, the load of the day) cancels
 out. What doubles must rise from each day to the next in nearly every hour: a single step, as of a deployment, and a
 state that shrinks at a restart and comes back are no growth. Growth of the last hours is found before two days are
-over if the state doubled within half a day and is twice the largest of the day before.
+over if the state doubled within half a day and is twice the largest of the day before. What was nearly as large at any
+earlier time that is known, as before a gap, is no growth either.
 
-A state that began nearly empty and still grows as fast as on average since then may just fill up, as windows and a
-time to live do. It is told, but it is no alarm (``is_filling``).
+A state that began nearly empty, or with the job, and still grows as fast as on average since then may just fill up, as
+windows and a time to live do. It is told, but it is no alarm (``is_filling``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -68,11 +69,18 @@ class Growth:
     span: timedelta
     """The time between the two medians."""
     input_ratio: float | None
-    """The input now to that before; None if it is not known."""
+    """The input now to that before; None if it is not known.
+
+    If the span is shorter than a day, the input before is the largest of its begin and of the day before.
+    """
     is_filling: bool
-    """Whether the state began nearly empty and still grows as it has since then."""
+    """Whether the state began nearly empty, or with the job, and still grows as it has since then."""
     timeout_in: timedelta | None = None
     """Predicted: when the duration passes the timeout at this rate; None if it is far off or not known."""
+    input_rise: float | None = None
+    """The input now to that at the begin of the span, if the span is shorter than a day and both are known."""
+    was_empty: bool = False
+    """Whether the state was nearly empty when the known history begins."""
 
     @property
     def ratio(self) -> float:
@@ -87,6 +95,7 @@ class Growth:
 
 _Value = Callable[[HourValues], float | None]
 _Day = Mapping[int, HourValues]
+_Days = Mapping[int, _Day]
 
 
 def _size(hour: HourValues) -> float | None:
@@ -101,38 +110,45 @@ def _input(hour: HourValues) -> float | None:
     return hour.input_per_s
 
 
-def growth_of(hours: Sequence[HourValues], timeout_ms: float | None = None) -> Growth | None:
+def growth_of(
+    hours: Sequence[HourValues], timeout_ms: float | None = None, begun_at: datetime | None = None
+) -> Growth | None:
     """Return what has at least doubled, the state first; None if nothing did, or if the input explains it.
 
-    ``hours`` are oldest first. Hours that are not known are absent.
+    ``hours`` are oldest first. Hours that are not known are absent. The job is not known from before ``begun_at``.
     """
-    days = _days(hours)
-    found = _over_days(days, _size, Grown.STATE) or _over_hours(hours, days)
+    known_days = _by_day(hours)
+    days = _whole(known_days)
+    found = _over_days(days, known_days, _size, Grown.STATE) or _over_hours(hours, days, known_days)
     if found is not None and found.after >= _SIZE_MIN_BYTES:
-        return _judged(found, hours, days, timeout_ms)
-    found = _over_days(days, _duration, Grown.DURATION)
+        judged = _judged(found, days, timeout_ms)
+        return None if judged is None else _with_filling(judged, hours, begun_at)
+    found = _over_days(days, known_days, _duration, Grown.DURATION)
     if found is None or found.after < _DURATION_MIN_MS:
         return None
     size_ratio = _ratio(days[0], days[_days_back(found)], _size)
     if size_ratio is None or size_ratio > _SAME_MAX_RATIO:
         return None
-    return _judged(found, hours, days, timeout_ms)
+    return _judged(found, days, timeout_ms)
 
 
-def _days(hours: Sequence[HourValues]) -> list[_Day]:
-    """Return the days back from the newest hour, newest first, up to the first of which too little is known.
+def _by_day(hours: Sequence[HourValues]) -> _Days:
+    """Return the known hours of each day back from the newest hour, which is in day 0.
 
     The key of an hour is its distance from the end of its day, which is the same time of day in each.
     """
-    if not hours:
-        return []
     found: dict[int, dict[int, HourValues]] = {}
     for hour in hours:
         back = round((hours[-1].hour - hour.hour) / timedelta(hours=1))
         found.setdefault(back // _DAY_HOURS, {})[back % _DAY_HOURS] = hour
+    return found
+
+
+def _whole(known_days: _Days) -> list[_Day]:
+    """Return the days, newest first, up to the first of which too little is known."""
     days: list[_Day] = []
-    while len(found.get(len(days), {})) >= _DAY_MIN_COUNT:
-        days.append(found[len(days)])
+    while len(known_days.get(len(days), {})) >= _DAY_MIN_COUNT:
+        days.append(known_days[len(days)])
     return days
 
 
@@ -153,7 +169,14 @@ def _is_rising(newer: _Day, older: _Day, value: _Value) -> bool:
     return len(pairs) >= _PAIRS_MIN_COUNT and rising >= _RISING_MIN_SHARE * len(pairs)
 
 
-def _over_days(days: Sequence[_Day], value: _Value, what: Grown) -> Growth | None:
+def _was_as_large(days: Sequence[_Day], back: int, known_days: _Days, value: _Value) -> bool:
+    """Return whether the value was nearly as large on an earlier day, at the hours that are known of it."""
+    pairs = [_pairs(days[0], day, value) for number, day in known_days.items() if number >= back]
+    ratios = [median(b / a for a, b in own) for own in pairs if len(own) >= _BLOCK_HOURS]
+    return any(ratio is not None and ratio < _UNEXPLAINED_RATIO for ratio in ratios)
+
+
+def _over_days(days: Sequence[_Day], known_days: _Days, value: _Value, what: Grown) -> Growth | None:
     """Return the growth over the fewest days, two at least, in which the value has doubled."""
     for back in range(2, len(days)):
         if not all(_is_rising(a, b, value) for a, b in pairwise(days[: back + 1])):
@@ -162,28 +185,33 @@ def _over_days(days: Sequence[_Day], value: _Value, what: Grown) -> Growth | Non
         if ratio is not None and ratio >= GROWN_MIN_RATIO:
             pairs = _pairs(days[0], days[back], value)
             before, after = median(a for a, _ in pairs), median(b for _, b in pairs)
-            earlier = highest(median(known(value(h) for h in day.values())) for day in days[back:])
-            if before is None or after is None or earlier is None or after < _UNEXPLAINED_RATIO * earlier:
+            if before is None or after is None or _was_as_large(days, back, known_days, value):
                 return None
             begin = max(h.hour for h in days[back].values()) - timedelta(hours=_DAY_HOURS / 2 - 1)
             return Growth(what, before, after, begin, timedelta(days=back), None, is_filling=False)
     return None
 
 
-def _over_hours(hours: Sequence[HourValues], days: Sequence[_Day]) -> Growth | None:
+def _blocks(day: _Day, value: _Value, begin: int = 0) -> list[float | None]:
+    """Return the median of each three hours of the newest half of a day, or of the older half; the newest first."""
+    ranges = (range(at, at + _BLOCK_HOURS) for at in range(begin, begin + _BLOCKS * _BLOCK_HOURS, _BLOCK_HOURS))
+    return [median(known(value(day[n]) for n in hours if n in day)) for hours in ranges]
+
+
+def _over_hours(hours: Sequence[HourValues], days: Sequence[_Day], known_days: _Days) -> Growth | None:
     """Return the growth within the last half day: each three hours are larger than those before."""
     if len(days) < 2:
         return None
-    blocks = [
-        known(_size(days[0][n]) for n in range(begin, begin + _BLOCK_HOURS) if n in days[0])
-        for begin in range(0, _BLOCKS * _BLOCK_HOURS, _BLOCK_HOURS)
-    ]
-    middles = [median(block) for block in blocks]
-    sizes = [m for m in middles if m is not None]
+    sizes = known(_blocks(days[0], _size))
     before_that = highest(_size(h) for h in days[1].values())
     if len(sizes) < _BLOCKS or before_that is None or sizes[0] < GROWN_MIN_RATIO * max(before_that, sizes[-1]):
         return None
     if any(newer < _BLOCK_MIN_RATIO * older for newer, older in pairwise(sizes)):
+        return None
+    half = _BLOCKS * _BLOCK_HOURS
+    halves = [(day, begin) for number, day in known_days.items() for begin in (0, half) if number or begin]
+    earlier = highest(size for day, begin in halves for size in _blocks(day, _size, begin))
+    if earlier is not None and sizes[0] < _UNEXPLAINED_RATIO * earlier:
         return None
     span = timedelta(hours=(_BLOCKS - 1) * _BLOCK_HOURS)
     at = hours[-1].hour - span - timedelta(hours=_BLOCK_HOURS / 2 - 1)
@@ -194,36 +222,53 @@ def _days_back(found: Growth) -> int:
     return max(1, round(found.span / timedelta(days=1)))
 
 
-def _judged(
-    found: Growth, hours: Sequence[HourValues], days: Sequence[_Day], timeout_ms: float | None
-) -> Growth | None:
-    """Return the growth with its input and what follows from it; None if the input explains it."""
+def _judged(found: Growth, days: Sequence[_Day], timeout_ms: float | None) -> Growth | None:
+    """Return the growth with its input and the predicted timeout; None if the input explains it."""
+    if found.span < timedelta(days=1):
+        return _judged_by_hours(found, days)
     older = days[min(_days_back(found), len(days) - 1)]
     input_ratio = _ratio(days[0], older, _input)
-    if found.span < timedelta(days=1):
-        input_ratio = _newest_input_ratio(hours, days[1])
     if input_ratio is not None and found.ratio < _UNEXPLAINED_RATIO * max(1.0, input_ratio):
         return None
-    is_filling = found.what is Grown.STATE and _is_filling(found, hours)
-    until = _timeout_in(found, days, timeout_ms)
-    return Growth(found.what, found.before, found.after, found.before_at, found.span, input_ratio, is_filling, until)
+    return replace(found, input_ratio=input_ratio, timeout_in=_timeout_in(found, days, timeout_ms))
 
 
-def _newest_input_ratio(hours: Sequence[HourValues], day_before: _Day) -> float | None:
-    """Return the input of the last half day to the largest of the day before, because the times of day differ."""
-    newest = median(known(_input(h) for h in hours[-_BLOCKS * _BLOCK_HOURS :]))
-    before = highest(_input(h) for h in day_before.values())
-    return newest / before if newest is not None and before else None
+def _judged_by_hours(found: Growth, days: Sequence[_Day]) -> Growth | None:
+    """Return growth of hours with its input; None if the input explains it.
+
+    The times of day differ, so the size and the input are both compared with the largest of the begin and of the day
+    before. The input of now is the highest of the half day, because a window is large for a while after its input.
+    """
+    inputs = known(_blocks(days[0], _input))
+    largest_input = highest(_input(h) for h in days[1].values())
+    if len(inputs) < _BLOCKS or not largest_input or not inputs[-1]:
+        return found
+    input_ratio = max(inputs) / max(largest_input, inputs[-1])
+    ratio = found.after / max(known([found.before, highest(_size(h) for h in days[1].values())]))
+    if ratio < _UNEXPLAINED_RATIO * max(1.0, input_ratio):
+        return None
+    return replace(found, input_ratio=input_ratio, input_rise=max(inputs) / inputs[-1])
 
 
-def _is_filling(found: Growth, hours: Sequence[HourValues]) -> bool:
+def _with_filling(found: Growth, hours: Sequence[HourValues], begun_at: datetime | None) -> Growth:
     sized = [h for h in hours if h.size_bytes is not None]
+    was_empty = _is_filling(found, sized, sized[0].hour)
+    is_filling = was_empty or (begun_at is not None and _is_filling(found, sized, begun_at))
+    return replace(found, is_filling=is_filling, was_empty=was_empty)
+
+
+def _is_filling(found: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
+    """Return whether the state may have been empty at ``since``, and still grows as fast as on average since then.
+
+    Sizes before the first one that is known are taken to have grown evenly from nothing.
+    """
     first = median(_size(h) for h in sized[:_BLOCK_HOURS])
-    if first is None or first > _EMPTY_MAX_RATIO * found.after:
+    age_h = max(1.0, (sized[-1].hour - since) / timedelta(hours=1))
+    share = (sized[0].hour - since) / timedelta(hours=1) / age_h
+    if first is None or first > max(_EMPTY_MAX_RATIO, _FILLING_MAX_RATIO * share) * found.after:
         return False
-    age = sized[-1].hour - sized[0].hour
     per_hour = (found.after - found.before) / (found.span / timedelta(hours=1))
-    return per_hour <= _FILLING_MAX_RATIO * found.after / max(1.0, age / timedelta(hours=1))
+    return per_hour <= _FILLING_MAX_RATIO * found.after / age_h
 
 
 def _timeout_in(found: Growth, days: Sequence[_Day], timeout_ms: float | None) -> timedelta | None:
@@ -252,8 +297,10 @@ def sentence(found: Growth) -> str:
     text = f"{_grew(found, span)} {_at_input(found)}: {values}"
     if found.timeout_in is not None:
         text += f"; at this rate the duration passes the timeout in about {_in_days(found.timeout_in)}"
-    if found.is_filling:
+    if found.is_filling and found.was_empty:
         text += ". It was nearly empty when the history begins and grows as it has since then, so it may still fill up"
+    elif found.is_filling:
+        text += ". It grows no faster than from nothing since the job began, so it may still fill up"
     return text
 
 
@@ -268,6 +315,10 @@ def _grew(found: Growth, span: str) -> str:
 def _at_input(found: Growth) -> str:
     if found.input_ratio is None:
         return "(its input in this time is not known)"
+    if found.span < timedelta(days=1) and not found.is_input_same:
+        return f"while the input became {say.times(found.input_ratio)} as large as the highest before"
+    if found.input_rise is not None and found.input_rise > _SAME_MAX_RATIO:
+        return "although the input was as high on the day before"
     if found.is_input_same:
         return "at the same input" if found.input_ratio >= 1 / _SAME_MAX_RATIO else "although the input fell"
     return f"while the input became {say.times(found.input_ratio)} as large"

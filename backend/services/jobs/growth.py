@@ -19,7 +19,7 @@ from backend.domain.clock import Clock
 from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
 from backend.services.jobs.evidence import JobHead
-from backend.store.jobs.growth import hours_of_growth
+from backend.store.jobs.growth import begin_of, hours_of_growth
 
 _KEPT_S: Final = 3600.0
 _BUDGET_S: Final = 0.1
@@ -86,7 +86,8 @@ async def _read(connection: AsyncConnection, head: JobHead, now: datetime) -> Gr
     hours = await hours_of_growth(connection, head.record.id, sources, until - WINDOW, until)
     if not hours or until - hours[-1].hour > _NEWEST_AGE_MAX:
         return None
-    return growth_of(hours, None if config is None else config.timeout_ms)
+    begun_at = await begin_of(connection, head.record.id)
+    return growth_of(hours, None if config is None else config.timeout_ms, begun_at)
 
 
 def growth_out(found: Growth | None) -> GrowthOut | None:

@@ -36,6 +36,9 @@ _ROLLED_UP = text(
     "SELECT hour, measure, p50 FROM rollup_measures WHERE job_id = :job AND hour >= :since AND hour < :until"
     " AND measure = ANY(:measures)"
 )
+_BEGIN = text(
+    "SELECT LEAST(first_seen_at, (SELECT min(started_at) FROM runs WHERE job_id = :job)) FROM jobs WHERE id = :job"
+)
 # The arrays of a reading have one element if it applies to every subtask. A count that is not known makes the sum NULL.
 _INPUTS = text(
     "WITH hours AS (SELECT generate_series(CAST(:since AS timestamptz),"
@@ -54,6 +57,12 @@ _INPUTS = text(
     " AND p.observed_on = CAST(h.hour AT TIME ZONE 'UTC' AS date) AND p.vertex_id = ANY(:sources)) v) s"
     " WHERE s.number = :source_count ORDER BY r.id, f.at"
 )
+
+
+async def begin_of(connection: AsyncConnection, job_id: JobId) -> datetime | None:
+    """Return since when the job is known: the start of its first known run, or when it was first seen if earlier."""
+    found: datetime | None = (await connection.execute(_BEGIN, {"job": job_id})).scalar_one_or_none()
+    return found
 
 
 async def hours_of_growth(

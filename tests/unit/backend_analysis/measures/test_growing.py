@@ -114,6 +114,27 @@ def test_a_state_that_began_empty_and_still_fills_up_is_marked():
     assert sentence(found).endswith("so it may still fill up")
 
 
+@pytest.mark.parametrize("days", range(8, 13))
+def test_a_state_that_grows_evenly_since_the_job_began_still_fills_up_after_the_history_no_longer_shows_its_begin(days):
+    begun_at = NOW - timedelta(days=days)
+    series = hours(168, lambda n: GB * (n + 1 + 24 * (days - 7)))
+
+    found = growth_of(series, begun_at=begun_at)
+    assert found.is_filling
+    assert sentence(found).endswith(
+        ". It grows no faster than from nothing since the job began, so it may still fill up"
+    )
+    assert not growth_of(series).is_filling, "not known since when"
+    assert not growth_of(series, begun_at=begun_at - timedelta(days=30)).is_filling, "it grows faster than on average"
+
+
+def test_a_job_that_began_with_a_large_state_does_not_fill_up():
+    series = hours(168, lambda n: GB * (100 + 1.2 * max(0, n - 60)))
+
+    found = growth_of(series, begun_at=NOW - timedelta(days=9))
+    assert (found.what, found.is_filling) == (Grown.STATE, False)
+
+
 def test_a_state_that_began_empty_and_grows_faster_and_faster_is_not_filling_up():
     found = growth_of(hours(168, doubling(24)))
 
@@ -125,6 +146,69 @@ def test_a_job_with_gaps_in_its_history_is_compared_at_the_same_times_of_day():
     series = [h for n, h in enumerate(hours(168, lambda n: GB * daily(n))) if n not in range(132, 140)]
 
     assert growth_of(series) is None
+
+
+def test_a_state_that_comes_back_after_a_gap_is_no_growth():
+    # It had 100 GB, the job was down for 28 hours and began again without its state.
+    def refilling(n):
+        return GB * (100 if n < 68 else n - 95)
+
+    series = [h for n, h in enumerate(hours(169, refilling)) if n not in range(68, 96)]
+
+    for end in range(100, len(series) + 1):
+        assert growth_of(series[:end]) is None
+
+
+def test_a_state_that_comes_back_within_hours_is_no_growth_however_long_it_was_small():
+    def back(n):
+        return GB * (10 if n < 60 else max(1.0, 2 ** ((n - 156) / 3)))
+
+    assert growth_of(hours(168, back)) is None
+    assert growth_of(hours(168, lambda n: min(GB, back(n)) if n < 60 else back(n))).ratio == pytest.approx(8.0)
+
+
+# The input of each hour of a working day. A window of one hour has a state in proportion to it.
+WORKING_DAY = [100, 104, 108, 112, 116, 115, 140, 250, 600, 900, *[1000] * 8, *[300] * 3, *[100] * 3]
+
+
+def after_a_weekend(hour):
+    """Return the input at an hour after the beginning of a Saturday."""
+    day, hour = divmod(hour, 24)
+    return WORKING_DAY[hour] if day >= 2 else 130 if 8 <= hour < 20 else 100
+
+
+def test_a_small_window_of_a_job_that_began_on_a_quiet_weekend_does_not_grow_on_monday():
+    for end in range(48, 96):
+        series = hours(end, lambda n: GB / 100 * after_a_weekend(n), rate=after_a_weekend)
+        assert growth_of(series) is None, f"hour {end}"
+
+
+def test_a_larger_window_of_a_job_that_began_on_a_quiet_weekend_does_not_grow_on_monday():
+    def window(n):
+        return GB / 100 * sum(after_a_weekend(m) for m in range(max(0, n - 5), n + 1))
+
+    for end in range(54, 96):
+        assert growth_of(hours(end, window, rate=after_a_weekend)) is None, f"hour {end}"
+
+
+def test_growth_within_hours_at_the_input_of_the_day_before_is_told_although_the_night_is_quiet():
+    def rate(n):
+        return WORKING_DAY[n % 24]
+
+    found = growth_of(hours(84, lambda n: GB * (1 if n < 72 else 2 ** ((n - 72) / 4)), rate=rate))
+
+    assert found.input_ratio == pytest.approx(1.0)
+    assert not found.is_filling
+    assert "in 9 h although the input was as high on the day before: " in sentence(found)
+
+
+def test_growth_within_hours_that_the_input_explains_in_part_is_told_with_the_highest_input_before():
+    def rate(n):
+        return 100 if n < 76 else 150
+
+    found = growth_of(hours(82, lambda n: GB * (1 if n < 70 else 2 ** ((n - 70) / 4)), rate=rate))
+
+    assert "while the input became 1.5 times as large as the highest before: " in sentence(found)
 
 
 def test_checkpoints_that_take_longer_at_the_same_state_and_input_are_told():

@@ -170,4 +170,9 @@ def _in_utc(at: datetime, offset: timedelta | None) -> datetime | None:
     """Return a time of the log in UTC; None if the log's zone is not known."""
     if at.tzinfo is not None:
         return at
-    return None if offset is None or at.year == NO_DATE.year else (at - offset).replace(tzinfo=UTC)
+    if offset is None or at.year == NO_DATE.year:
+        return None
+    try:
+        return (at - offset).replace(tzinfo=UTC)
+    except OverflowError:
+        return None

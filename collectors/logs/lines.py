@@ -111,16 +111,18 @@ def _instant(found: re.Match[str]) -> datetime | None:
     fraction = (found[7] or "0")[:6].ljust(6, "0")
     try:
         at = datetime(year, month, day, hour, minute, second, int(fraction))  # noqa: DTZ001 - the log names no zone
-    except ValueError:
+        return at if found[8] is None else (at - _zone(found[8])).replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        # No calendar has the day, or it is not between the years 1 and 9999 in UTC.
         return None
-    zone = found[8]
-    if zone is None:
-        return at
-    if zone == "Z":
-        return at.replace(tzinfo=UTC)
-    sign = 1 if zone[0] == "+" else -1
-    digits = zone[1:].replace(":", "")
-    return (at - sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))).replace(tzinfo=UTC)
+
+
+def _zone(text: str) -> timedelta:
+    """Return what a clock in this zone shows minus UTC: of ``Z``, ``+0200`` or ``+02:00``."""
+    if text == "Z":
+        return timedelta(0)
+    digits = text[1:].replace(":", "")
+    return (1 if text[0] == "+" else -1) * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
 
 
 def _trace(hit: Hit) -> str:
@@ -179,7 +181,8 @@ def _first(document: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
 def _json_time(document: Mapping[str, Any]) -> datetime | None:
     instant = document.get("instant")
     if isinstance(instant, dict) and isinstance(instant.get("epochSecond"), int):
-        return _of_epoch_ms(1000 * instant["epochSecond"] + int(instant.get("nanoOfSecond") or 0) / 1e6)
+        nanos = instant.get("nanoOfSecond")
+        return _of_epoch_ms(1000 * instant["epochSecond"] + (nanos / 1e6 if isinstance(nanos, int) else 0))
     value = _first(document, _TIME_KEYS)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _of_epoch_ms(value if value > 1e11 else 1000 * value)

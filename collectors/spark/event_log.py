@@ -66,13 +66,15 @@ class _Read:
         """Add an event to its run."""
         of = event.progress if isinstance(event, wire.ProgressEventIn) else event
         key = (of.id, of.run_id)
+        at = event.seen_at
+        if isinstance(event, wire.ProgressEventIn):
+            # A broken duration may be too long for a time, so this comes before the event is kept.
+            at += timedelta(milliseconds=event.progress.batch_duration or 0)
+        end = max(at, self.ends.get(key, at))
         if key not in self.runs and len(self.runs) >= _RUNS_KEPT:
             del self.runs[next(iter(self.runs))]
         self.runs.setdefault(key, deque(maxlen=EVENTS_KEPT)).append(event)
-        at = event.seen_at
-        if isinstance(event, wire.ProgressEventIn):
-            at += timedelta(milliseconds=event.progress.batch_duration or 0)
-        self.ends[key] = max(at, self.ends.get(key, at))
+        self.ends[key] = end
 
 
 def is_event_log(path: Path) -> bool:
@@ -119,6 +121,8 @@ def _read_line(read: _Read, line: bytes) -> None:
     try:
         document = orjson.loads(line)
         kind = document["Event"]
+        if not isinstance(kind, str):
+            raise TypeError("the kind of an event is a text")
         if kind == "SparkListenerLogStart":
             read.version = clean(str(document.get("Spark Version") or ""), length_max=_NAME_MAX) or read.version
         elif kind == "SparkListenerApplicationStart":
@@ -126,7 +130,8 @@ def _read_line(read: _Read, line: bytes) -> None:
         elif "StreamingQueryListener$Query" in kind:
             for event in _events(read, kind, document):
                 read.add(_EVENT.validate_python(event))
-    except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError, ValueError):
+    except (ValidationError, AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        # Any part of a damaged document may have another type than that of an event.
         read.broken_count += 1
 
 

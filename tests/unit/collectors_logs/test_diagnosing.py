@@ -225,3 +225,12 @@ def test_exceptions_of_another_job_and_of_an_earlier_run_are_left_out(written, m
     assert with_exceptions(observed("other", "1" * 32), evidence, story).exceptions == ()
     late = replace(evidence, started_at=START + timedelta(seconds=10))
     assert len(with_exceptions(observed(), late, story).exceptions) == 1
+
+
+def test_a_restart_in_the_first_hours_of_the_first_year_is_left_out(written, monkeypatch):
+    monkeypatch.setattr(log, "START", (START + log.ZONE).replace(tzinfo=None))
+    broken = f"0001-01-01 00:00:00,000{log.restarted(5, log.FENCED)[23:]}"
+    story, _, _ = read_logs([written(log.triggered(1, 1), broken)])
+
+    assert story.jobs[JOB].restarts[0].at.year == 1
+    assert with_exceptions(observed(), job(HEALTHY_RUN, CALM), story).exceptions == ()

@@ -59,6 +59,23 @@ def test_a_time_that_no_clock_shows_is_no_time(line: str):
 
 
 @pytest.mark.parametrize(
+    "line", [f"9999-12-31 23:59:59-99:99 INFO a - {TEXT}", f"0001-01-01 00:00:00+23:00 INFO a - {TEXT}"]
+)
+def test_a_time_before_the_first_or_after_the_last_year_is_no_time(line: str):
+    assert parsed(line) is None
+
+
+@pytest.mark.parametrize("nanos", ["x", [1], {"a": 1}, None])
+def test_a_json_time_with_broken_nanoseconds_is_read_to_the_second(nanos: object):
+    document = {"instant": {"epochSecond": 1709640001, "nanoOfSecond": nanos}, "level": "INFO", "message": TEXT}
+
+    found = parsed(json.dumps(document))
+
+    assert found is not None
+    assert found.at == AT.replace(tzinfo=UTC, microsecond=0)
+
+
+@pytest.mark.parametrize(
     "document",
     [
         {"@timestamp": "2024-03-05T12:00:01.250Z", "log.level": "INFO", "message": TEXT},

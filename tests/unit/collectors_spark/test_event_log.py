@@ -189,6 +189,30 @@ def test_broken_events_are_counted_and_the_others_are_read(written, capsys):
     assert "Micro-batches" in captured.out
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"Event": f"{SQL}ProgressEvent", "progress": "x"},
+        {"Event": f"{SQL}ProgressEvent", "progress": {**batch(9)["progress"], "sources": [1]}},
+        {"Event": f"{SQL}ProgressEvent", "progress": {**batch(9)["progress"], "batchDuration": 2**52}},
+        {"Event": {f"{SQL}ProgressEvent": 1}},
+        {"Event": [f"{SQL}ProgressEvent"]},
+        {"Event": f"{SQL}StartedEvent", "id": [1], "runId": {"a": 1}, "timestamp": 7},
+        {"Event": f"{SQL}TerminatedEvent", "id": [1], "runId": {"a": 1}},
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_part_of_another_type_is_a_broken_event_and_never_ends_the_reading(document, is_first: bool, written):
+    good, broken = text_of(*HEAD, started(), *(batch(n) for n in range(6))), text_of(document)
+    path = written(broken + good if is_first else good + broken)
+
+    found = read_event_logs([path], observe, job=None)
+
+    assert found.problems == ("1 event could not be read and are left out",)
+    assert [job.name for job in found.jobs] == ["orders"]
+    assert found.as_of.year == 2026
+
+
 def test_a_query_that_failed_is_failing_and_the_exceptions_of_its_earlier_runs_are_evidence(written):
     other = RUN.replace("a", "f")
     events = [started(), batch(0), ended("boom"), started(other, "2026-11-21T10:05:00.000Z")]

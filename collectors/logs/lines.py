@@ -8,8 +8,8 @@ log4j and logback write it. A container's runtime may have put its own prefix or
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -24,8 +24,17 @@ _CLOCK: Final = re.compile(r"^\W{0,2}(\d\d):(\d\d):(\d\d)[.,](\d{3})\b")
 NO_DATE: Final = datetime(1900, 1, 1)  # noqa: DTZ001 - it stands for an unknown date
 """The day of times that are written without a date."""
 _LEVEL: Final = re.compile(r"\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b")
+_LEVEL_FIRST: Final = re.compile(rf"\W{{0,2}}{_LEVEL.pattern}")
+_OF_TRACE: Final = re.compile(r"\s|(?:Caused by|Suppressed): |[\w.$]{1,300}(?:Exception|Error)\b")
 # The time begins within so many characters, after the prefixes of container runtimes and shippers.
 _HEAD_MAX: Final = 200
+# What is put before every line: the container (docker compose, kubectl --prefix), the time (kubectl --timestamps), and
+# with the time, the stream and whether the line is whole (the files of container runtimes, CRI).
+_PREFIX: Final = re.compile(
+    r"(?P<container>[\w.-]{1,100} {1,40}\| ?|\[pod/[^] ]{1,200}\] )?"
+    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?P<stream>(?:stdout|stderr) [FP] )?)?"
+)
+_OWN_TIME: Final = re.compile(r"\W{0,2}(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d")
 _PREFIX_MAX: Final = 40
 _SAME_HEAD: Final = 4
 _TRACE_LINES_MAX: Final = 300
@@ -55,12 +64,45 @@ class Record:
 def record_of(hit: Hit) -> Record | None:
     """Return the record; None if the line is not the beginning of one."""
     line = clean(hit.line.decode("utf-8", "replace"), length_max=TRACE_BYTES)
-    opening = line.find("{")
-    if 0 <= opening < _HEAD_MAX and line.rstrip().endswith("}") and '"' in line[opening : opening + 3]:
-        found = _of_json(line[opening:], 0)
+    opening = _opening(line)
+    if opening is not None:
+        found = _of_json(line[opening:], hit, 0)
         if found is not None:
             return found
-    return _of_text(line, _trace(hit))
+    length = _prefix_length(line)
+    return _of_prefixed(line, length, hit) if length else _of_text(line, _trace(hit, None))
+
+
+def _opening(line: str) -> int | None:
+    """Return where the JSON object of the line begins; None if the line is none."""
+    at = line.find("{", 0, _HEAD_MAX)
+    return at if at >= 0 and line.rstrip().endswith("}") and '"' in line[at : at + 3] else None
+
+
+def _prefix_length(line: str) -> int:
+    """Return the length of what a container's runtime or a tool put before the line."""
+    if line[10:11] == " " and line[:1].isdigit():
+        # The pattern of Flink's default configuration.
+        return 0
+    found = _PREFIX.match(line)
+    if found is None:
+        return 0
+    is_sure = found["container"] is not None or found["stream"] is not None
+    # A time alone is that of the record, unless another time follows.
+    return found.end() if is_sure or _OWN_TIME.match(line, found.end()) is not None else 0
+
+
+def _of_prefixed(line: str, length: int, hit: Hit) -> Record | None:
+    own = line[length:]
+    is_begun = _begins_record(own) or _LEVEL_FIRST.match(own) is not None
+    if not is_begun and _OF_TRACE.match(own) is not None:
+        return None
+    trace = _trace(hit, _without_prefix) if is_begun else ""
+    found = _of_text(own, trace)
+    if found is None or found.at.date() == NO_DATE.date():
+        found = _of_text(line, trace) or found
+    # Any other line may be of a stack trace. It is no problem of its own, since the record before it has it too.
+    return found if found is None or is_begun else replace(found, level="")
 
 
 def _of_text(line: str, trace: str) -> Record | None:
@@ -125,19 +167,45 @@ def _zone(text: str) -> timedelta:
     return (1 if text[0] == "+" else -1) * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
 
 
-def _trace(hit: Hit) -> str:
-    """Return the lines that follow up to the next record, without the lines of code of the stack trace."""
-    if hit.line[:_SAME_HEAD] == hit.block[hit.begin : hit.begin + _SAME_HEAD] and hit.line[:1].isdigit():
+def _trace(hit: Hit, unwrap: Callable[[str], str | None] | None) -> str:
+    """Return the lines that follow up to the next record, without the lines of code of the stack trace.
+
+    ``unwrap`` returns a line as it was written to the container's output; None if it was not.
+    """
+    is_alike = hit.line[:_SAME_HEAD] == hit.block[hit.begin : hit.begin + _SAME_HEAD] and hit.line[:1].isdigit()
+    if unwrap is None and is_alike:
         # The next line begins with the same year or hour.
         return ""
     kept: list[str] = []
     for raw in hit.lines_after(_TRACE_LINES_MAX):
-        line = raw.decode("utf-8", "replace").rstrip("\r")
-        if _begins_record(line):
+        line: str | None = raw.decode("utf-8", "replace").rstrip("\r")
+        if unwrap is not None and line:
+            line = unwrap(line)
+        if line is None or _begins_record(line):
             break
         if line.strip() and not line.lstrip().startswith(("at ", "... ")):
             kept.append(line)
     return clean_lines("\n".join(kept), length_max=TRACE_BYTES) if kept else ""
+
+
+def _without_prefix(line: str) -> str | None:
+    """Return the line without its prefix; None if it begins with a level, as a record does that has no other time."""
+    found = _PREFIX.match(line)
+    own = line if found is None else line[found.end() :]
+    return own if _LEVEL_FIRST.match(own) is None else None
+
+
+def _unwrapped(line: str) -> str | None:
+    """Return the text of a container runtime's own JSON object; None if the line is not one."""
+    opening = _opening(line)
+    try:
+        document = None if opening is None else orjson.loads(line[opening:])
+    except orjson.JSONDecodeError:
+        return None
+    text = _first(document, _MESSAGE_KEYS) if isinstance(document, dict) else None
+    if not isinstance(text, str) or _first(document, _LEVEL_KEYS) is not None:
+        return None
+    return text.rstrip("\r\n")
 
 
 def _begins_record(line: str) -> bool:
@@ -145,7 +213,7 @@ def _begins_record(line: str) -> bool:
     return line.startswith("{") or (has_time and _LEVEL.search(line[:_HEAD_MAX]) is not None)
 
 
-def _of_json(line: str, depth: int) -> Record | None:
+def _of_json(line: str, hit: Hit, depth: int) -> Record | None:
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -157,15 +225,15 @@ def _of_json(line: str, depth: int) -> Record | None:
         text = text.get("message") if isinstance(text, dict) else None
     if not isinstance(text, str):
         return None
-    inner = text.strip()
-    if inner.startswith("{") and (nested := _of_json(inner, depth + 1)) is not None:
+    inner = clean(text.strip(), length_max=TRACE_BYTES)
+    if inner.startswith("{") and (nested := _of_json(inner, hit, depth + 1)) is not None:
         return nested
     at = _json_time(document)
     if at is None or _first(document, _LEVEL_KEYS) is None:
         # A container's runtime put the line into its own object.
-        return _of_text(inner, "")
+        return _of_text(inner, _trace(hit, _unwrapped))
     level = _first(document, _LEVEL_KEYS)
-    return Record(at, str(level).upper(), clean(inner, length_max=TRACE_BYTES), _json_trace(document))
+    return Record(at, str(level).upper(), inner, _json_trace(document))
 
 
 def _first(document: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
@@ -201,4 +269,4 @@ def _json_trace(document: Mapping[str, Any]) -> str:
     value = _first(document, _TRACE_KEYS)
     if isinstance(value, dict):
         value = next((v for key in _TEXT_KEYS if isinstance(v := value.get(key), str)), None)
-    return _trace(Hit(b"", value.encode("utf-8", "replace"))) if isinstance(value, str) else ""
+    return _trace(Hit(b"", value.encode("utf-8", "replace")), None) if isinstance(value, str) else ""

@@ -234,3 +234,20 @@ def test_a_restart_in_the_first_hours_of_the_first_year_is_left_out(written, mon
 
     assert story.jobs[JOB].restarts[0].at.year == 1
     assert with_exceptions(observed(), job(HEALTHY_RUN, CALM), story).exceptions == ()
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_the_files_of_a_container_runtime_give_the_answer_of_the_log_itself(is_json, written, capsys):
+    def wrapped(line: str) -> str:
+        document = {"log": f"{line}\n", "stream": "stdout", "time": "2024-03-05T10:00:00.1Z"}
+        return f"{json.dumps(document)}\n" if is_json else f"2024-03-05T10:00:00.123456789Z stdout F {line}\n"
+
+    plain = [line for part in (*EXPIRING, *FENCING) for line in part.splitlines()]
+
+    def answer(lines) -> str:
+        assert app.run(["diagnose", "--log", written(*lines)]) == 0
+        head, _, rest = capsys.readouterr().out.partition("\n\n")
+        assert "left out" not in flat(head)
+        return rest
+
+    assert answer(map(wrapped, plain)) == answer(f"{line}\n" for line in plain)

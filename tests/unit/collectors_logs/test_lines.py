@@ -115,6 +115,69 @@ def test_a_stack_trace_ends_with_the_next_record():
     assert found.trace == "a.B: c\nCaused by: e"
 
 
+UTC_NOW = "2024-03-05T10:00:01.251000000Z"
+WRAPPERS = {
+    "CRI": f"{UTC_NOW} stdout F {{}}".format,
+    "docker json-file": lambda line: json.dumps({"log": f"{line}\n", "stream": "stdout", "time": UTC_NOW}),
+    "docker json-file in CRI": lambda line: f"{UTC_NOW} stdout F " + json.dumps({"log": f"{line}\n", "time": UTC_NOW}),
+    "kubectl logs --timestamps": f"{UTC_NOW} {{}}".format,
+    "kubectl logs --prefix": "[pod/orders-1/jobmanager] {}".format,
+    "docker compose": "jobmanager-1  | {}".format,
+    "docker compose --timestamps": f"jobmanager-1  | {UTC_NOW} {{}}".format,
+}
+TRACE = ("java.lang.RuntimeException: boom", "\tat a.B.c(B.java:1)", "", "\t... 3 more", "Caused by: a.B: ERROR: full")
+WRAPPED = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+
+
+@WRAPPED
+def test_a_stack_trace_of_which_each_line_is_wrapped_is_read(wrap):
+    rest = "\n".join(wrap(line) for line in (*TRACE, PLAIN, "Caused by: another"))
+
+    found = parsed(wrap(PLAIN), rest)
+
+    assert found is not None
+    assert (found.at, found.level, found.text) == (AT, "INFO", TEXT)
+    assert found.trace == "java.lang.RuntimeException: boom\nCaused by: a.B: ERROR: full"
+
+
+@WRAPPED
+def test_a_wrapped_record_without_a_stack_trace_has_none(wrap):
+    found = parsed(wrap(PLAIN), "\n".join([wrap(PLAIN), wrap(TRACE[0])]))
+
+    assert found is not None
+    assert found.trace == ""
+
+
+@pytest.mark.parametrize("name", ["CRI", "docker json-file", "docker compose"])
+def test_a_wrapped_line_of_a_stack_trace_is_no_problem_of_its_own(name: str):
+    found = parsed(WRAPPERS[name](TRACE[-1]), WRAPPERS[name]("Caused by: c"))
+
+    assert found is None or (found.is_problem, found.trace) == (False, "")
+
+
+def test_a_level_after_the_prefix_begins_a_record_of_the_time_in_the_prefix():
+    wrap = WRAPPERS["CRI"]
+
+    found = parsed(wrap("WARN  a.B - it failed"), "\n".join(map(wrap, [TRACE[0], "INFO  a.B - next", "d"])))
+
+    assert found is not None
+    assert (found.level, found.text, found.trace) == ("WARN", "it failed", TRACE[0])
+
+
+def test_a_time_without_a_date_gets_the_time_of_the_prefix():
+    found = parsed(WRAPPERS["CRI"]("12:00:01,250 INFO  a.B - it began"))
+
+    assert found is not None
+    assert (found.at, found.text) == (datetime(2024, 3, 5, 10, 0, 1, 251_000, UTC), "it began")
+
+
+def test_control_characters_inside_a_json_object_do_not_reach_the_terminal():
+    found = parsed(WRAPPERS["docker json-file"](f"{PLAIN}\x1b[31m red \x07"))
+
+    assert found is not None
+    assert found.text.isprintable()
+
+
 def test_control_characters_do_not_reach_the_terminal():
     found = parsed(f"{PLAIN}\x1b[31m red \x07", "a.B: \x1b[2J")
 

@@ -57,11 +57,17 @@ def is_by_pauses_alone(report: BatchReport) -> bool:
     return all(s.sign is PressureSign.UTILISATION for s in report.raised)
 
 
+def is_late(report: BatchReport, causes: Sequence[Found]) -> bool:
+    """Return whether the query is behind, or is busy all the time for a cause that explains a delay."""
+    first = leading(report, causes)
+    return report.is_behind or (report.is_open and first is not None and first.explains_delay)
+
+
 def leading(report: BatchReport, causes: Sequence[Found]) -> Found | None:
     """Return the cause that the verdict names, or None. If the query is behind, it must explain why."""
     real = [c for c in causes if not c.is_note]
     first = next(iter(real), None)
-    if not report.is_behind:
+    if not (report.is_behind or report.is_open):
         return first
     if is_by_pauses_alone(report):
         # That a query never pauses proves less than a cause that its batches show.

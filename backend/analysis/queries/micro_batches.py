@@ -3,8 +3,8 @@
 Spark reports no back-pressure. Four signs replace it, the strongest first: batches longer than the trigger's interval,
 a growing backlog, rows that grow from batch to batch, and no pause between batches. If a source limits the rows of a
 batch, only the last sign shows. A query that starts its next batch at once has no pauses even if it keeps up. So the
-last sign alone proves little, and nothing if batches take less than a second. Source: measurements on Spark 4.3, in
-``docs/spark.md``.
+last sign alone decides nothing unless the trigger's interval or the backlog is known, or the rows rise. Source:
+measurements on Spark 4.3, in ``docs/spark.md``.
 """
 
 from __future__ import annotations
@@ -112,13 +112,41 @@ class BatchReport:
         """Whether the query cannot keep up: a sign is raised, and the median batch takes at least a second.
 
         If the median is shorter, signs are within the noise. A query that never pauses keeps up all the same if no more
-        waits at its sources than before.
+        waits at its sources than before, and it is not known if nothing else shows that it does not.
         """
-        middle = self.duration_median_ms
-        signs = [s.sign for s in self.raised]
-        if signs == [PressureSign.UTILISATION] and self.is_drained:
+        if self._is_busy_alone and (self.is_drained or not self._has_more_to_do):
             return False
-        return bool(signs) and middle is not None and middle >= SLOW_MIN_MS
+        return bool(self.raised) and self._is_long
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not known whether the query keeps up.
+
+        It never pauses, as any query without a trigger's interval that always has input. It has no other sign, and no
+        interval, backlog or growth of the rows is known that would decide.
+        """
+        return self._is_busy_alone and self._is_long and not self.is_drained and not self._has_more_to_do
+
+    @property
+    def _is_long(self) -> bool:
+        middle = self.duration_median_ms
+        return middle is not None and middle >= SLOW_MIN_MS
+
+    @property
+    def _is_busy_alone(self) -> bool:
+        return [s.sign for s in self.raised] == [PressureSign.UTILISATION]
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether a source reports how much waits, in any of the judged batches."""
+        return any(c.batch is not None and c.batch.backlog is not None for c in self.judged)
+
+    @property
+    def _has_more_to_do(self) -> bool:
+        """Whether batches that never pause have a reason to: an interval they fill, a backlog, or ever more rows."""
+        waiting = next((c.batch.backlog for c in reversed(self.judged) if c.batch and c.batch.backlog is not None), 0)
+        rows = median(c.batch.input_row_count for c in self.judged if c.batch is not None)
+        return self.interval is not None or waiting > (rows or 0) or self._has_ever_more_rows
 
     @property
     def is_drained(self) -> bool:
@@ -138,6 +166,16 @@ class BatchReport:
         third = max(1, len(rows) // 3)
         first, last = median(rows[:third]), median(rows[-third:])
         return first is not None and last is not None and last > ROWS_GROWTH_LIMIT * first
+
+    @property
+    def _has_ever_more_rows(self) -> bool:
+        # Rows that vary have by chance more in the last third. That each third is above the one before is no chance.
+        rows = [c.batch.input_row_count or 0 for c in self.judged if c.batch is not None]
+        third = len(rows) // 3
+        if not third or not self._has_more_rows:
+            return False
+        first, middle, last = rows[:third], rows[third:-third], rows[-third:]
+        return max(first) < min(middle) and max(middle) < min(last)
 
     def share(self, part: BatchPart) -> float | None:
         """Return the share of one part, or None if it was not reported."""

@@ -16,7 +16,7 @@ from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.queries import micro_batches as batches
 from backend.analysis.queries import runs
 from backend.analysis.queries import verdict_ended as ended
-from backend.analysis.queries.causes import ASYNC_CURE, found_causes, is_by_pauses_alone, leading
+from backend.analysis.queries.causes import ASYNC_CURE, found_causes, is_by_pauses_alone, is_late, leading
 from backend.analysis.queries.facts import Found, facts_of, is_kafka
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport, Sign
 from backend.analysis.words import sentences as say
@@ -101,7 +101,7 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     causes = found_causes(facts_of(evidence.checkpoints, found))
     # A run that reads all there is and then ends (AvailableNow, Once) never pauses.
     is_scheduled = is_by_pauses_alone(found) and runs.is_scheduled(evidence)
-    if found.is_behind and not is_scheduled:
+    if is_late(found, causes) and not is_scheduled:
         first = leading(found, causes)
         is_by_turns = first is not None and first.health is Health.INTERMITTENT
         health = Health.INTERMITTENT if is_by_turns else Health.SLOW
@@ -109,6 +109,10 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     health = Health.HEALTHY if len(found.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
     if health is Health.HEALTHY and any(c.health is Health.INTERMITTENT for c in causes):
         health = Health.INTERMITTENT
+    if found.is_open and not is_scheduled:
+        return Diagnosis(
+            health, _open(found, f"Micro-batches take {say.duration(found.duration_median_ms or 0)}", causes)
+        )
     return Diagnosis(health, _well(found, _well_lead(found, health, has_all=samples.has_all(evidence)), causes))
 
 
@@ -147,8 +151,10 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
     facts = facts_of(upto, around)
     is_struck = facts.rhythm is not None and any(r.number == number for r in facts.rhythm.slow)
     causes = tuple(c for c in found_causes(facts) if is_struck or c.name != "compaction")
-    if around.is_behind:
+    if is_late(around, causes):
         return _behind(found, f"{lead}; the query was behind", causes)
+    if around.is_open:
+        return _open(found, lead, causes)
     return _well(found, lead, causes)
 
 
@@ -269,12 +275,32 @@ def _missing(found: BatchReport) -> tuple[str, ...]:
     # The only sign is that the query never pauses. This proves nothing, because a query without a trigger interval
     # never pauses, and because file sources report no backlog. The verdict therefore lists the readings that would
     # decide.
-    missing = ["the backlog of the sources, which these do not report"]
-    if found.interval is None:
-        missing.insert(
-            0, "the trigger's interval (trigger_interval_ms of the listener): without an interval, a query never pauses"
-        )
-    return tuple(missing)
+    interval = "the trigger's interval (trigger_interval_ms of the listener): without an interval, a query never pauses"
+    backlog = "the backlog of the sources, which these do not report"
+    return tuple(
+        text
+        for text, is_known in ((interval, found.interval is not None), (backlog, found.has_backlog))
+        if not is_known
+    )
+
+
+def _open(found: BatchReport, lead: str, causes: Sequence[Found]) -> Verdict:
+    """Return the verdict on a query that never pauses, if nothing shows whether it keeps up."""
+    real = [c for c in causes if not c.is_note]
+    said = f"{lead}: the query is busy all the time, and whether it keeps up with its input is not known"
+    if real:
+        named = _of_cause(real[0], found, f"{said}. ", real[1:], causes)
+        return replace(named, would_decide=(*named.would_decide, *_missing(found)))
+    notes = "".join(f" {c.sentence}." for c in causes if c.is_said)
+    return Verdict(
+        kind=VerdictKind.UNDECIDED,
+        sentence=f"{said}.{notes}",
+        confidence=Confidence.LOW,
+        evidence=(*_rows(found), *(row for c in causes for row in (_said(c), *c.rows))),
+        would_decide=(*_missing(found), *(text for c in causes for text in c.would_decide)),
+        headline="The query is busy all the time",
+        detail=f"Whether it keeps up with its input is not known.{notes}",
+    )
 
 
 def _well(found: BatchReport, lead: str, causes: Sequence[Found] = ()) -> Verdict:

@@ -169,11 +169,13 @@ def test_state_that_makes_a_query_late_is_its_cause_and_not_its_input():
     assert "The query is behind. The state grew from" in found.verdict.sentence
 
 
-def test_state_that_is_never_cleaned_comes_before_a_lack_of_capacity_that_only_the_missing_pauses_show():
+def test_state_that_is_never_cleaned_is_the_cause_of_a_query_that_is_busy_all_the_time():
     made = [progress(n, took_ms=2_000, rows=500, state=operator(1_000 * n)) for n in NUMBERS]
     found = judged(made, pause_ms=2)
 
-    assert (found.health, found.verdict.kind) == ("slow", "growth")
+    assert (found.health, found.verdict.kind) == ("healthy", "growth")
+    assert "whether it keeps up with its input is not known. The state" in found.verdict.sentence
+    assert "the trigger's interval" in " ".join(found.verdict.would_decide)
 
 
 def test_state_under_a_watermark_that_moves_is_not_decided_before_a_day():

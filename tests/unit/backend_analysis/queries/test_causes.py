@@ -10,7 +10,7 @@ from backend.advisor import advise
 from backend.analysis.assembling import EVIDENCE_COUNT
 from backend.analysis.queries.causes import CAUSES
 from backend.analysis.queries.series import WINDOW_COUNT
-from backend.analysis.verdict.verdict import diagnose
+from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.advice import Topic
 from backend.domain.engines import SPARK
 from tests.support.advised_jobs import on
@@ -276,13 +276,74 @@ def test_a_query_that_never_pauses_keeps_up_if_no_more_waits_at_its_sources(made
     [
         [progress(n, took_ms=3_000, latest=offsets(n, backlog=50_000)) for n in NUMBERS],
         [progress(n, took_ms=3_000, latest=offsets(n, backlog=50_000 + 500 * (n - 60))) for n in NUMBERS],
-        [progress(n, took_ms=3_000) for n in NUMBERS],
+        # Each batch reads more than the one before, and takes longer for it.
+        [progress(n, took_ms=int(2_000 * 1.04**i), rows=int(500 * 1.06**i)) for i, n in enumerate(NUMBERS)],
     ],
 )
-def test_a_query_that_never_pauses_with_a_backlog_that_stays_or_is_not_known_is_slow(made):
+def test_a_query_that_never_pauses_with_a_backlog_that_stays_or_ever_more_rows_is_slow(made):
     found = judged(made, pause_ms=2)
 
     assert (found.health, found.verdict.kind) == ("slow", "capacity")
+
+
+DELTA = {"source": "DeltaSource[s3://in]", "sink": "DeltaSink[s3://out]"}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        [progress(n, took_ms=3_000) for n in NUMBERS],
+        [progress(n, took_ms=2_000, rows=90 + 10 * (n % 3), **DELTA) for n in NUMBERS],
+        # Rows that vary have more in the newest batches by chance.
+        varied(took=2_000, factors=(1, 2, 6, 9, 3), **DELTA),
+        varied(took=60_000, factors=(1, 18, 2), source="FileStreamSource[s3a://in]"),
+        [progress(n, took_ms=2_000, rows=50 if n < 83 else 100, **DELTA) for n in NUMBERS],
+        # The driver lists the input folder for most of the time.
+        [progress(n, took_ms=5_000, parts_ms={"latestOffset": 4_000}, source="FileStreamSource[/in]") for n in NUMBERS],
+        # Less than a batch waits at the source, and its rows vary.
+        [
+            progress(n, took_ms=2_000, rows=r, latest=offsets(n, backlog=1))
+            for n, r in enumerate((3, 1, 2, 1, 3, 1, 6, 2, 9, 8), 60)
+        ],
+    ],
+)
+def test_a_query_that_is_busy_all_the_time_without_a_known_interval_or_backlog_is_not_said_to_be_behind(made):
+    found = judged(made, pause_ms=2)
+
+    assert (found.health, found.verdict.kind, found.verdict.confidence) == ("healthy", "undecided", "low")
+    assert "busy all the time, and whether it keeps up with its input is not known" in found.verdict.sentence
+    assert "trigger_interval_ms" in found.verdict.would_decide[0]
+    assert statements(found, "cure") == statements(found, "no cure") == []
+    assert FALSE not in str(found.verdict)
+
+
+def test_the_verdict_on_a_batch_of_a_query_that_is_busy_all_the_time_does_not_say_that_it_was_behind():
+    evidence = evidence_of(events([progress(n, took_ms=3_000, **DELTA) for n in NUMBERS], pause_ms=2))
+    said = checkpoint_verdict(evidence.checkpoints[-1], evidence)
+
+    assert said.sentence.startswith("Batch 89 took 3.0 s: the query is busy all the time, and whether it keeps up")
+    assert said.kind == "undecided"
+
+
+def test_the_interval_of_the_trigger_decides_whether_a_query_that_is_busy_all_the_time_is_behind():
+    made = [progress(n, took_ms=3_000, **DELTA) for n in NUMBERS]
+
+    assert judged(made, pause_ms=2, interval_ms=1_000).health == "slow"
+    assert judged(made, every_ms=4_000, interval_ms=4_000).health == "healthy"
+
+
+def test_batches_that_grow_make_a_query_that_is_busy_all_the_time_slow():
+    made = [progress(n, took_ms=3_000 + 400 * (n - 60), **DELTA) for n in NUMBERS]
+    found = judged(made, pause_ms=2)
+
+    assert (found.health, found.verdict.kind) == ("slow", "growth")
+
+
+def test_a_backlog_that_is_known_is_not_asked_for():
+    made = [progress(n, took_ms=3_000, latest=offsets(n, backlog=50_000)) for n in NUMBERS]
+    found = judged(made, pause_ms=2)
+
+    assert [text[:22] for text in found.verdict.would_decide] == ["the trigger's interval"]
 
 
 def test_a_backlog_that_grows_is_told_in_the_sentence():

@@ -18,7 +18,8 @@ from backend.domain.verdict import Evidence
 class Ending:
     """One known error. ``{batch}`` in a text is the number that the error names, or else that of the failed batch.
 
-    ``pattern`` is searched in the error's class and text.
+    ``pattern`` is searched in the error's class and text, which may be long and of any content. So each repetition in
+    it has a bound, and the time of a search grows with the length of the text and no faster.
     """
 
     name: str
@@ -106,7 +107,7 @@ ENDINGS: Final[tuple[Ending, ...]] = (
     ),
     Ending(
         "file-log-gap",
-        r"(?P<file>[^\s'\"]*\.compact)\s+doesn't exist when compacting batch (?P<batch>\d+)",
+        r"\.compact\s{1,9}doesn't exist when compacting batch (?P<batch>\d{1,18})",
         "The log of files has a gap",
         "The log of a file sink or source lacks the compacted file that batch {batch} continues (a file .compact in"
         " _spark_metadata or sources): it was removed, or two queries write to one folder",
@@ -119,10 +120,10 @@ ENDINGS: Final[tuple[Ending, ...]] = (
     ),
     Ending(
         "offset-log-gap",
-        r"batch(?:es)? \(?(?P<batch>\d+)[\d, ]*\)? (?:does|do)n't exist"
-        r"|(?:File(?:NotFound|.{0,20}does not exist)|No such file|NoSuchKey|404).{0,300}/(?:offsets"
-        r"|commits)/(?P<batch2>\d+)\b"
-        r"|/(?:offsets|commits)/(?P<batch3>\d+)\b.{0,100}(?:does not exist|No such file|NoSuchKey)",
+        r"batch(?:es)? \(?(?P<batch>\d{1,18})\b[\d, ]{0,300}\)? (?:does|do)n't exist"
+        r"|(?:File(?:NotFound|.{0,20}does not exist)|No such file|NoSuchKey|\b404\b).{0,300}/(?:offsets"
+        r"|commits)/(?P<batch2>\d{1,18})\b"
+        r"|/(?:offsets|commits)/(?P<batch3>\d{1,18})\b.{0,100}(?:does not exist|No such file|NoSuchKey)",
         "The checkpoint log has a gap",
         "The checkpoint log has a gap: batch {batch} is missing in it (the file offsets/{batch} or commits/{batch}), so"
         " the query does not know where to continue",
@@ -138,8 +139,8 @@ ENDINGS: Final[tuple[Ending, ...]] = (
     Ending(
         "broken-log-file",
         r"Incomplete log file|Malformed log file|Failed to read log file|/(?:offsets"
-        r"|commits)/(?P<batch>\d+)\b.{0,200}EOFException"
-        r"|unexpected end of (?:file|input).{0,200}/(?:offsets|commits)/(?P<batch1>\d+)\b",
+        r"|commits)/(?P<batch>\d{1,18})\b.{0,200}EOFException"
+        r"|unexpected end of (?:file|input).{0,200}/(?:offsets|commits)/(?P<batch1>\d{1,18})\b",
         "A file of the checkpoint log is broken",
         "A file of the checkpoint log is empty or cut off, as when the driver or the store failed while it was written"
         " (offsets/{batch} or commits/{batch})",
@@ -154,7 +155,7 @@ ENDINGS: Final[tuple[Ending, ...]] = (
         "state-file-missing",
         r"CANNOT_READ_DELTA_FILE|CANNOT_READ_MISSING_SNAPSHOT_FILE|Error reading (?:delta|snapshot"
         r"|streaming state) file"
-        r"|/state/\d+/\d+/.{0,80}(?:does not exist|NoSuchKey)|FileNotFound.{0,200}/state/\d+/\d+/",
+        r"|/state/\d{1,18}/\d{1,18}/.{0,80}(?:does not exist|NoSuchKey)|FileNotFound.{0,200}/state/\d{1,18}/\d{1,18}/",
         "A file of the state is missing",
         "A file of the state that batch {batch} needs is missing in the checkpoint folder, or two queries write there",
         (
@@ -167,7 +168,7 @@ ENDINGS: Final[tuple[Ending, ...]] = (
     Ending(
         "input-lost",
         r"KAFKA_DATA_LOSS|failOnDataLoss|Some data may have been (?:lost|missed)|OffsetOutOfRangeException"
-        r"|offset was changed from \d+ to \d+",
+        r"|offset was changed from \d{1,20} to \d",
         "The input was removed before it was read",
         "The source no longer has the rows that the batch is to read: they were older than the source"
         " keeps them, or the"
@@ -208,7 +209,7 @@ ENDINGS: Final[tuple[Ending, ...]] = (
     ),
     Ending(
         "query-changed",
-        r"There are \[\d+\] sources in the checkpoint"
+        r"There are \[\d{1,18}\] sources in the checkpoint"
         r"|Provided schema doesn't match the schema of the (?:existing )?state"
         r"|STATE_STORE_.{0,40}NOT_COMPATIBLE|STATE_STORE_INVALID_|number of (?:streaming )?sources.{0,40}changed",
         "The query does not fit its checkpoint",

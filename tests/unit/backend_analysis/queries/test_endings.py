@@ -5,6 +5,9 @@ The texts are written after those of Spark, Kafka's source and the table formats
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 
 from backend.analysis.queries.endings import ENDINGS, of_message
@@ -103,12 +106,49 @@ def test_every_entry_of_the_table_has_a_text():
         "java.lang.RuntimeException: batch is late",
         "java.io.IOException: Failed to rename temp file /chk/offsets/.12.8f.tmp to /chk/offsets/12 as rename returned"
         " false",
+        "java.io.IOException: attempt 1404 could not write /chk/offsets/12",
         "java.io.IOException: Could not rename /chk/commits/.7.1a.tmp to /chk/commits/7",
         "",
     ],
 )
 def test_an_unknown_error_has_no_meaning(text):
     assert of_message(text, 70) is None
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda e: e.name)
+def test_no_repetition_in_a_pattern_is_without_a_bound(ending):
+    assert re.findall(r"(?<!\\)[*+]|\{\d*,\}", ending.pattern) == []
+
+
+HOSTILE = [
+    "x",
+    "1",
+    "batch 1",
+    "batches (1, ",
+    "rename ",
+    "already exists ",
+    "404 ",
+    "/offsets/1",
+    "/state/1/1/",
+    "\n ",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("start", ["", "batch "])
+def test_the_time_for_a_hostile_text_grows_with_its_length_and_not_with_its_square(start, piece):
+    def took(length):
+        text = (start + piece * length)[:length]
+        assert of_message(text, None) is None
+        times = []
+        for _ in range(5):
+            began = time.thread_time()
+            of_message(text, None)
+            times.append(time.thread_time() - began)
+        return min(times)
+
+    # A search whose time grows with the square takes 16 times as long.
+    assert took(8_000) < 9 * took(2_000)
 
 
 def test_the_verdict_on_a_known_error_names_the_cause_the_batch_and_the_files():

@@ -8,7 +8,13 @@ from typing import Final
 from backend.analysis.queries.facts import Facts, Found
 from backend.analysis.queries.micro_batches import BatchPart
 from backend.analysis.queries.series import GROWTH_MIN_COUNT, SAME_ROWS_TIMES, Growth, Part, Rest
-from backend.analysis.queries.stored_state import STATE_GROWTH_TIMES, Cleaning, StateGrowth, state_rows_ratio
+from backend.analysis.queries.stored_state import (
+    HELD_SURE_MIN,
+    STATE_GROWTH_TIMES,
+    Cleaning,
+    StateGrowth,
+    state_rows_ratio,
+)
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CONFIDENT_COUNT
 from backend.domain.verdict import Basis, Confidence, Evidence, VerdictKind
@@ -59,14 +65,14 @@ def uncleaned_state(facts: Facts) -> Found | None:
         no_cures=("more memory or executors, or another state store, which only delay the end",) if cures else (),
         would_decide=missing,
         explains_delay=delays,
-        is_note=not is_certain and not delays,
+        is_note=not is_certain and not delays and state.cleaning is not Cleaning.NOT_USED,
         # Until the first window is over, and in each hour of windows of an hour, this is the usual course of things.
         is_said=state.age is not None and state.age >= _TOLD_AGE,
     )
 
 
 def _state_confidence(state: StateGrowth) -> Confidence:
-    if state.cleaning is Cleaning.HELD and state.batch_count >= CONFIDENT_COUNT:
+    if state.cleaning is Cleaning.HELD and state.batch_count >= CONFIDENT_COUNT and state.span >= HELD_SURE_MIN:
         return Confidence.HIGH
     return Confidence.MEDIUM if state.is_certain else Confidence.LOW
 
@@ -95,22 +101,33 @@ def _cleaning_words(facts: Facts, state: StateGrowth) -> tuple[str, tuple[str, .
             several = f" With {state.source_count} sources, the slowest holds it." if state.source_count > 1 else ""
             return (
                 f"the watermark stands still at {at} though the batches have rows.{several}".rstrip("."),
+                _held_cures(state),
                 (
-                    "rows with newer event times at the source that has none (an idle topic or partition), or"
-                    " spark.sql.streaming.multipleWatermarkPolicy = max if losing late rows is acceptable",
+                    "the newest event times in the input: the watermark follows the largest one, and stands still for"
+                    " as long as they are cut to the hour or the day",
                 ),
-                ("the newest event times in the input: the watermark follows the largest one",),
             )
         case Cleaning.NOT_USED:
             moved = "" if state.moved is None else say.duration(state.moved.total_seconds() * 1000)
             return (
                 f"the watermark moves{f' (by {moved})' if moved else ''}, but the state does not follow it, as when the"
-                " watermark is set on another column than the one by which the query groups, joins or deduplicates",
+                " watermark is set on another column than the one by which the query groups, joins or deduplicates,"
+                " unless the window or the delay is longer",
                 (
                     "the watermark on the column by which the query groups, joins or deduplicates, or"
                     " that column in them",
                 ),
-                (used,),
+                (used, "the length of the window and of the watermark's delay"),
+            )
+        case Cleaning.NOT_DUE if state.moved is not None and state.moved <= timedelta(0):
+            span = say.duration(state.span.total_seconds() * 1000)
+            return (
+                f"the watermark did not move in these {span}, which are too short to tell whether it stands still",
+                (),
+                (
+                    "whether the watermark moves later: it does not while event times are cut to the same minute"
+                    " or hour",
+                ),
             )
         case Cleaning.NOT_DUE:
             return (
@@ -122,6 +139,16 @@ def _cleaning_words(facts: Facts, state: StateGrowth) -> tuple[str, tuple[str, .
         "the watermark decides whether rows are removed",
         (),
         ("the rows that are removed (numRowsRemoved), which an older listener does not send", used),
+    )
+
+
+def _held_cures(state: StateGrowth) -> tuple[str, ...]:
+    if state.source_count <= 1:
+        return ("newer event times in the rows: the column of the watermark, its unit and its time zone",)
+    return (
+        "rows with newer event times at the source that has none (an idle topic)",
+        "spark.sql.streaming.multipleWatermarkPolicy = max, but only if rows may be lost: those of the slower source"
+        " are then dropped as late",
     )
 
 
@@ -141,7 +168,7 @@ def _state_evidence(state: StateGrowth) -> tuple[Evidence, ...]:
         )
     if state.age is not None:
         age = say.duration(state.age.total_seconds() * 1000)
-        text = f"at this rate the state holds the rows of {age}; a shorter window with its delay would have ended"
+        text = f"at this rate the state holds the rows of {age}, or of less if more came before"
         rows.append(Evidence(text, "age of the state", Basis.RECONSTRUCTED, state.age.total_seconds() * 1000, "ms"))
     return tuple(rows)
 

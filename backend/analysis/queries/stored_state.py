@@ -2,7 +2,7 @@
 
 Spark removes rows of state when the watermark has passed them. It never does without a watermark, or if the operator
 does not use the watermark's column. Until the first window has passed, no row is removed either. How long a window is,
-Spark does not report; so state that grows under a watermark that moves is only called uncleaned after a day.
+Spark does not report. So under a watermark that moves it is never certain that state is uncleaned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ STATE_MIN_ROWS: Final = 1_000
 RISING_MIN_RATIO: Final = 0.8
 """State grows if at least this share of the batches add to it."""
 WINDOW_MAX: Final = timedelta(hours=26)
-"""If no row was removed for this long, the windows are taken to be over: few are longer than a day and its delay."""
+"""If the watermark moved this far and no row was removed, few windows are not over: a day and its delay.
+
+How long the rows would take to become this many says nothing: by night fewer come than by day.
+"""
+HELD_MIN: Final = timedelta(minutes=30)
+"""The watermark is taken to stand still if it did for this long; event times are often cut to the minute."""
+HELD_SURE_MIN: Final = timedelta(hours=2)
+"""Event times that are cut to the hour hold it for up to an hour, so that it is not sure before."""
 NEW_MIN_RATIO: Final = 0.5
 """The state is taken to have grown all along as now if this share of the rows that a batch writes is new.
 
@@ -53,9 +60,9 @@ class Cleaning(StrEnum):
     HELD = "held"
     """The watermark stands still, though the batches have rows."""
     NOT_USED = "not-used"
-    """The watermark has moved for longer than any usual window, and still no row was removed."""
+    """The watermark has moved by more than a usual window, and no row was removed. A window may be longer."""
     NOT_DUE = "not-due"
-    """The watermark moves. The windows may not be over."""
+    """The watermark moves, or did not stand still for long. The windows may not be over."""
     NOT_REPORTED = "not-reported"
     """The number of rows that were removed is not reported, and the watermark does not show it either."""
 
@@ -69,7 +76,7 @@ class StateGrowth:
     """State that grows from batch to batch while no row is removed.
 
     ``is_reported`` is whether the number of removed rows is. ``age`` is how long the state has grown, if it always grew
-    as it does now; reconstructed. None if it grew faster.
+    as it does now; reconstructed. None if it grew faster. ``span`` is the time from the first to the last batch.
     """
 
     cleaning: Cleaning
@@ -81,13 +88,14 @@ class StateGrowth:
     age: timedelta | None
     watermark_at: datetime | None
     moved: timedelta | None
+    span: timedelta
     operators: tuple[str, ...]
     source_count: int
 
     @property
     def is_certain(self) -> bool:
         """Whether it is known that rows should have been removed, or never will be."""
-        return self.cleaning in (Cleaning.NO_WATERMARK, Cleaning.HELD, Cleaning.NOT_USED)
+        return self.cleaning in (Cleaning.NO_WATERMARK, Cleaning.HELD)
 
 
 def state_growth(rows: Sequence[Row]) -> StateGrowth | None:
@@ -116,7 +124,8 @@ def state_growth(rows: Sequence[Row]) -> StateGrowth | None:
     first_at, last_at = held[0][0].batch.watermark_at, newest.batch.watermark_at
     moved = None if first_at is None or last_at is None else last_at - first_at
     is_reported = len(known) == len(removed)
-    cleaning = _cleaning([r for r, _, _ in held], moved, age if is_steady else None)
+    span = newest.checkpoint.header.triggered_at - held[0][0].checkpoint.header.triggered_at
+    cleaning = _cleaning([r for r, _, _ in held], moved, span)
     return StateGrowth(
         cleaning=cleaning if is_reported or cleaning not in _BY_REMOVED else Cleaning.NOT_REPORTED,
         is_reported=is_reported,
@@ -127,12 +136,13 @@ def state_growth(rows: Sequence[Row]) -> StateGrowth | None:
         age=age if is_steady else None,
         watermark_at=last_at,
         moved=moved,
+        span=span,
         operators=held[-1][1].operators,
         source_count=len(newest.batch.sources),
     )
 
 
-def _cleaning(rows: Sequence[Row], moved: timedelta | None, age: timedelta | None) -> Cleaning:
+def _cleaning(rows: Sequence[Row], moved: timedelta | None, span: timedelta) -> Cleaning:
     watermarks = [r.batch.watermark_at for r in rows]
     if not any(watermarks):
         state = rows[-1].batch.state
@@ -140,10 +150,9 @@ def _cleaning(rows: Sequence[Row], moved: timedelta | None, age: timedelta | Non
         return Cleaning.OWN if is_own else Cleaning.NO_WATERMARK
     if moved is None:
         return Cleaning.NOT_DUE
-    if moved <= timedelta(0) and all(r.batch.input_row_count for r in rows):
+    if moved <= timedelta(0) and span >= HELD_MIN and all(r.batch.input_row_count for r in rows):
         return Cleaning.HELD
-    is_long = moved >= WINDOW_MAX or (age is not None and age >= WINDOW_MAX)
-    return Cleaning.NOT_USED if is_long else Cleaning.NOT_DUE
+    return Cleaning.NOT_USED if moved >= WINDOW_MAX else Cleaning.NOT_DUE
 
 
 def _step(rows: Sequence[Row]) -> timedelta | None:

@@ -133,7 +133,7 @@ STEP = timedelta(seconds=30)
         (stateful(), "the query reports no watermark"),
         (stateful(took=lambda i: 4_000 + 170 * i), "the query reports no watermark"),
         (stateful(first=5_000, step=900, name="dedupe"), "the query reports no watermark"),
-        (stateful(moved=timedelta(0)), "the watermark stands still at"),
+        (stateful(moved=timedelta(0), every_s=120), "the watermark stands still at"),
         (stateful(first=90_000_000, step=20_000, moved=STEP), "the watermark moves"),
         (stateful(moved=timedelta(hours=2)), "set on another column"),
         (stateful(first=9_000_000, step=60_000, moved=STEP, name="symmetricHashJoin"), "the watermark moves"),
@@ -216,9 +216,73 @@ def test_rows_that_are_not_reported_as_removed_are_not_taken_for_none():
     assert any("numRowsRemoved" in text for text in found.verdict.would_decide)
 
 
+def minutely(every_s, step=100):
+    """Return batches whose watermark stands still, because event times are cut, while a window of minutes fills."""
+    return stateful(first=5_000, step=step, moved=timedelta(0), every_s=every_s, took=lambda i: 300)
+
+
+@pytest.mark.parametrize("every_s", [1, 20, 60])
+def test_a_watermark_that_stands_for_less_than_half_an_hour_is_not_said_to_be_held(every_s):
+    found = of(minutely(every_s), interval_ms=every_s * 1_000)
+
+    assert (found.health, found.verdict.kind) == ("healthy", "none")
+    assert "never cleaned" not in str(found.verdict)
+    assert "multipleWatermarkPolicy" not in str(found.verdict)
+    assert any("cut to the same minute" in text for text in found.verdict.would_decide)
+
+
+@pytest.mark.parametrize(("every_s", "confidence"), [(90, "medium"), (300, "high")])
+def test_a_watermark_that_stands_still_is_only_sure_after_two_hours(every_s, confidence):
+    found = of(minutely(every_s, step=500), interval_ms=every_s * 1_000)
+
+    assert (found.verdict.headline, found.verdict.confidence) == ("The state is never cleaned", confidence)
+
+
+@pytest.mark.parametrize("source_count", [1, 2])
+def test_the_policy_of_several_watermarks_is_named_only_with_several_sources_and_with_its_risk(source_count):
+    posted = stateful(moved=timedelta(0), every_s=300)
+    for event in posted:
+        event["progress"]["sources"] *= source_count
+    found = of(posted, interval_ms=300_000)
+    cures = [e.statement for e in found.verdict.evidence if e.metric == "cure"]
+
+    assert found.verdict.kind == "growth"
+    assert [("dropped as late" in c) for c in cures if "multipleWatermarkPolicy" in c] == [True] * (source_count - 1)
+
+
+@pytest.mark.parametrize(
+    "posted",
+    [
+        # The removal of duplicates with a watermark of seven days, on its second day.
+        stateful(first=14_400_000, step=5_000, moved=timedelta(minutes=1), lag=timedelta(days=7), every_s=60,
+                 name="dedupe"),
+        # A window of twelve hours in its tenth, when less comes than before.
+        stateful(first=2_400_000, step=250, moved=timedelta(minutes=1), lag=timedelta(hours=2), every_s=60),
+        stateful(first=3_000_000, step=1_500, moved=timedelta(minutes=1), lag=timedelta(hours=2), every_s=60),
+    ],
+)  # fmt: skip
+def test_a_long_window_that_is_not_over_is_not_called_uncleaned_for_its_many_rows(posted):
+    found = of(posted, interval_ms=60_000)
+
+    assert (found.health, found.verdict.kind) == ("healthy", "none")
+    assert "never cleaned" not in str(found.verdict)
+    assert "the state does not follow it" not in str(found.verdict)
+
+
+def test_a_watermark_that_moved_by_more_than_a_day_leaves_open_that_the_window_is_longer():
+    found = of(stateful(moved=timedelta(hours=2)))
+
+    assert (found.verdict.kind, found.verdict.headline, found.verdict.confidence) == (
+        "growth",
+        "The state grows",
+        "low",
+    )
+    assert "unless the window or the delay is longer" in found.verdict.sentence
+
+
 @pytest.mark.parametrize("moved", [None, timedelta(0)])
 def test_without_a_watermark_that_moves_no_row_is_removed_even_if_the_number_is_not_reported(moved):
-    found = of(stateful(removed=None, moved=moved))
+    found = of(stateful(removed=None, moved=moved, every_s=120))
 
     assert found.verdict.kind == "growth"
     assert "how many rows were removed is not reported" in found.verdict.sentence

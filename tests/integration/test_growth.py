@@ -10,6 +10,8 @@ from sqlalchemy import text
 
 from backend.contracts import api
 from backend.domain.checkpoint import Checkpoint
+from backend.domain.engines import SPARK
+from backend.domain.micro_batch import MicroBatch
 from backend.domain.pressure import VertexPressure
 from tests.support.alerting import Alerting, rows, switch_off_rules_but
 from tests.support.observations import (
@@ -34,23 +36,24 @@ def _checkpoint(number, size_bytes):
     return Checkpoint(replace(header(number, triggered_at=at), full_state_size_bytes=size_bytes))
 
 
-def _reading(vertex_id, number, count):
+def _reading(vertex_id, number, count, taken):
     return VertexPressure(
         vertex_id=vertex_id,
         observed_at=NOW - timedelta(hours=HOURS - number),
         busy_ratio=(0.5,) * PARALLELISM,
         backpressured_ratio=(0.0,) * PARALLELISM,
         idle_ratio=(0.5,) * PARALLELISM,
+        records_in_count=(taken,) * PARALLELISM,
         records_out_count=(count,) * PARALLELISM,
     )
 
 
-async def _store(writer, target, *, size_of, count_of, started_at=None):
+async def _store(writer, target, *, size_of, count_of, taken_of=lambda n: None, started_at=None):
     numbers = range(1, HOURS + 1)
-    sent = [(SOURCE, n, count_of(n)) for n in numbers] + [(SINK, n, 7) for n in numbers]
+    sent = [(SOURCE, n, count_of(n), taken_of(n)) for n in numbers] + [(SINK, n, 7, 7) for n in numbers]
     begin = NOW - timedelta(hours=HOURS)
     checkpoints = [_checkpoint(n, round(size_of(n))) for n in numbers]
-    pressure = tuple(_reading(vertex_id, n, count) for vertex_id, n, count in sent)
+    pressure = tuple(_reading(*values) for values in sent)
     seen = replace(job(checkpoints), pressure=pressure, started_at=started_at or begin)
     await writer.write(observation(target, replace(seen, checkpoints=(), pressure=()), at=begin))
     await writer.write(observation(target, seen, at=NOW))
@@ -111,6 +114,37 @@ async def test_a_state_that_fills_up_since_the_job_began_before_its_history_is_o
     found = await _growth(engine, clock)
     assert (found.is_filling, found.sentence.endswith("since the job began, so it may still fill up")) == (True, True)
     assert await _alerts(engine, clock) == []
+
+
+@pytest.mark.parametrize(("growth", "is_alert"), [(1.0, True), (2.0, False)])
+async def test_the_input_of_a_query_is_the_rows_of_its_micro_batches(engine, clock, writer, target, growth, is_alert):
+    begin, batches = NOW - timedelta(hours=HOURS), []
+    for number in range(3 * HOURS):
+        hour, part = divmod(number, 3)
+        of = replace(
+            header(number, triggered_at=begin + timedelta(hours=hour, minutes=part)),
+            full_state_size_bytes=round(_doubling(hour)),
+        )
+        rows_read = round(60_000 * growth ** (hour / 48))
+        batches.append(Checkpoint(of, batch=MicroBatch(input_row_count=rows_read)))
+    query = replace(job([]), topology=None, config=None, started_at=begin)
+    await writer.write(replace(observation(target, query, at=begin), engine=SPARK))
+    await writer.write(replace(observation(target, replace(query, checkpoints=tuple(batches)), at=NOW), engine=SPARK))
+
+    found = await _growth(engine, clock)
+    if is_alert:
+        assert (found.input_ratio, "in 2 days at the same input: " in found.sentence) == (pytest.approx(1.0), True)
+    else:
+        assert found is None, "the input explains it"
+    assert [state for state, _ in await _alerts(engine, clock)] == ["firing"] * is_alert
+
+
+async def test_the_input_of_a_source_that_sends_nothing_is_what_it_takes_in(engine, clock, writer, target):
+    await _store(writer, target, size_of=_doubling, count_of=lambda n: 0, taken_of=lambda n: 1000 * n)
+
+    found = await _growth(engine, clock)
+    assert (found.input_ratio, "in 2 days at the same input: " in found.sentence) == (pytest.approx(1.0), True)
+    assert [state for state, _ in await _alerts(engine, clock)] == ["firing"]
 
 
 async def test_a_steady_state_is_no_growth(engine, clock, writer, target):

@@ -83,7 +83,10 @@ async def _read(connection: AsyncConnection, head: JobHead, now: datetime) -> Gr
     topology, config = head.shape.topology, head.shape.config
     sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
     until = head.record.engine_now(now)
-    hours = await hours_of_growth(connection, head.record.id, sources, until - WINDOW, until)
+    is_batched = head.record.run.engine.is_micro_batched
+    hours = await hours_of_growth(
+        connection, head.record.id, sources, until - WINDOW, until, is_micro_batched=is_batched
+    )
     if not hours or until - hours[-1].hour > _NEWEST_AGE_MAX:
         return None
     begun_at = await begin_of(connection, head.record.id)

@@ -85,13 +85,16 @@ def lagging_snapshots(facts: Facts) -> Found | None:
     many = f"{lag.batch_count} batches ({span})"
     text = f"No snapshot of the state was uploaded in {many}, so a recovery replays all of them"
     if lag.is_known:
-        text = f"The state's snapshots lag: a recovery would replay {many}, and each batch adds one"
+        text = (
+            f"The state's snapshots lag: a recovery would replay {many}, which is by design only with a large"
+            " minDeltasForSnapshot"
+        )
     return Found(
         name="lagging-snapshots",
         kind=VerdictKind.STORE,
         headline="The state's snapshots lag",
         sentence=text,
-        confidence=Confidence.MEDIUM if lag.is_known else Confidence.LOW,
+        confidence=Confidence.LOW,
         evidence=(
             Evidence(
                 f"no snapshot was taken in {len(facts.rows)} batches; by default one is taken after 10",
@@ -105,7 +108,12 @@ def lagging_snapshots(facts: Facts) -> Found | None:
             " store, or too few maintenance threads",
         ),
         no_cures=("a restart, which has to replay these batches first",),
-        would_decide=("the executors' logs at the maintenance of the state stores",),
+        would_decide=(
+            "spark.sql.streaming.stateStore.minDeltasForSnapshot: a snapshot is taken after so many batches,"
+            " 10 by default",
+            "the executors' logs at the maintenance of the state stores",
+        ),
+        is_note=True,
     )
 
 

@@ -6,14 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from backend.advisor import advise
 from backend.analysis.assembling import EVIDENCE_COUNT
 from backend.analysis.queries.causes import CAUSES
 from backend.analysis.queries.series import WINDOW_COUNT
 from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
-from backend.domain.advice import Topic
-from backend.domain.engines import SPARK
-from tests.support.advised_jobs import on
 from tests.support.made_up_queries import NOW, events, evidence_of, operator, progress
 
 NUMBERS = range(60, 90)
@@ -219,11 +215,11 @@ def test_snapshots_that_are_not_taken_are_told_with_what_a_recovery_replays(made
     evidence = evidence_of(events(made, every_ms=every_ms), interval_ms=every_ms)
     found = diagnose(evidence)
 
-    assert (found.health, found.verdict.kind) == ("healthy", "store")
+    # That is a note only: a large minDeltasForSnapshot has the same lag by design.
+    assert (found.health, found.verdict.kind) == ("healthy", "none")
     assert said in found.verdict.sentence
-    assert "maintenance" in found.verdict.would_decide[0]
-    advice = advise(evidence, engine=SPARK, version="4.1.0", diagnosis=found)
-    assert on(Topic.STATE, advice).rule == "R-MB-6"
+    assert "spark.sql.streaming.stateStore.minDeltasForSnapshot" in found.verdict.would_decide[0]
+    assert "maintenance" in found.verdict.would_decide[1]
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,9 @@ def _cleaning_words(facts: Facts, state: StateGrowth) -> tuple[str, tuple[str, .
         case Cleaning.NOT_USED:
             moved = "" if state.moved is None else say.duration(state.moved.total_seconds() * 1000)
             return (
-                f"the watermark moves{f' (by {moved})' if moved else ''}, but the state does not follow it, as when the"
-                " watermark is set on another column than the one by which the query groups, joins or deduplicates,"
-                " unless the window or the delay is longer",
+                f"the watermark moves{f' (by {moved})' if moved else ''}, but the state does not follow it. Unless the"
+                " window or the delay is longer, the watermark is set on another column than the one by which the query"
+                " groups, joins or deduplicates",
                 (
                     "the watermark on the column by which the query groups, joins or deduplicates, or"
                     " that column in them",

@@ -109,8 +109,8 @@ def lagging_snapshots(facts: Facts) -> Found | None:
         ),
         no_cures=("a restart, which has to replay these batches first",),
         would_decide=(
-            "spark.sql.streaming.stateStore.minDeltasForSnapshot: a snapshot is taken after so many batches,"
-            " 10 by default",
+            "spark.sql.streaming.stateStore.minDeltasForSnapshot: the number of batches after which a snapshot is"
+            " taken, 10 by default",
             "the executors' logs at the maintenance of the state stores",
         ),
         is_note=True,

@@ -81,13 +81,13 @@ ENDINGS: Final[tuple[Ending, ...]] = (
         ("the right, the credentials or the space at the store that the error names",),
         ("a restart before that",),
     ),
+    # A rename alone proves nothing: it fails for want of a right, of space, or of the source too.
     Ending(
         "two-runs-on-one-folder",
-        r"(?:CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to)(?:.{0,120}? detected for (?P<batch>\d{1,18}))?"
-        r"|jobs detected for (?P<batch1>\d{1,18})|Multiple HDFSMetadataLog"
-        # A rename alone proves nothing. It also fails if a right, the space or the source is missing.
-        r"|(?:FileAlreadyExists|already exists|file exists).{0,200}/(?:offsets|commits)/(?P<batch2>\d{1,18})\b"
-        r"|/(?:offsets|commits)/(?P<batch3>\d{1,18})\b.{0,100}(?:already exists|file exists)"
+        r"(?:CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to)(?:.{0,120}?\sdetected\sfor\s(?P<batch>\d{1,18}))?"
+        r"|jobs\sdetected\sfor\s(?P<batch1>\d{1,18})|Multiple HDFSMetadataLog"
+        r"|(?:FileAlreadyExists|(?:already|file)\sexists).{0,200}/(?:offsets|commits)/(?P<batch2>\d{1,18})\b"
+        r"|/(?:offsets|commits)/(?P<batch3>\d{1,18})\b.{0,100}(?:already|file)\sexists"
         r"|ConcurrentTransactionException|DELTA_CONCURRENT_TRANSACTION",
         "Two runs use the same checkpoint folder",
         "Two runs use the same checkpoint folder: another one has written the log of batch {batch} (the file"

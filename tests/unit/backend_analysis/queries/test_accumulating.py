@@ -135,7 +135,7 @@ STEP = timedelta(seconds=30)
         (stateful(first=5_000, step=900, name="dedupe"), "the query reports no watermark"),
         (stateful(moved=timedelta(0), every_s=120), "the watermark stands still at"),
         (stateful(first=90_000_000, step=20_000, moved=STEP), "the watermark moves"),
-        (stateful(moved=timedelta(hours=2)), "set on another column"),
+        (stateful(moved=timedelta(hours=2)), "the watermark is set on another column"),
         (stateful(first=9_000_000, step=60_000, moved=STEP, name="symmetricHashJoin"), "the watermark moves"),
     ],
 )
@@ -277,7 +277,7 @@ def test_a_watermark_that_moved_by_more_than_a_day_leaves_open_that_the_window_i
         "The state grows",
         "low",
     )
-    assert "unless the window or the delay is longer" in found.verdict.sentence
+    assert "Unless the window or the delay is longer" in found.verdict.sentence
 
 
 @pytest.mark.parametrize("moved", [None, timedelta(0)])

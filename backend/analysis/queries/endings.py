@@ -70,6 +70,12 @@ _ONE_FOLDER_NO_CURES: Final = (
     "removing the checkpoint folder: the query would read its input again",
 )
 
+# A rename alone proves nothing: it fails for want of a right, of space, or of the source too.
+_LOG_FILE_EXISTS: Final = (
+    r"(?:FileAlreadyExists|(?:already|file)\sexists).{0,200}/(?:offsets|commits)/(?P<batch2>\d{1,18})\b"
+    r"|/(?:offsets|commits)/(?P<batch3>\d{1,18})\b.{0,100}(?:already|file)\sexists"
+)
+
 ENDINGS: Final[tuple[Ending, ...]] = (
     # The first: a refusal names the files that it refuses, as the entries for these files do.
     Ending(
@@ -81,14 +87,11 @@ ENDINGS: Final[tuple[Ending, ...]] = (
         ("the right, the credentials or the space at the store that the error names",),
         ("a restart before that",),
     ),
-    # A rename alone proves nothing: it fails for want of a right, of space, or of the source too.
     Ending(
         "two-runs-on-one-folder",
         r"(?:CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to)(?:.{0,120}?\sdetected\sfor\s(?P<batch>\d{1,18}))?"
         r"|jobs\sdetected\sfor\s(?P<batch1>\d{1,18})|Multiple HDFSMetadataLog"
-        r"|(?:FileAlreadyExists|(?:already|file)\sexists).{0,200}/(?:offsets|commits)/(?P<batch2>\d{1,18})\b"
-        r"|/(?:offsets|commits)/(?P<batch3>\d{1,18})\b.{0,100}(?:already|file)\sexists"
-        r"|ConcurrentTransactionException|DELTA_CONCURRENT_TRANSACTION",
+        r"|ConcurrentTransactionException|DELTA_CONCURRENT_TRANSACTION|" + _LOG_FILE_EXISTS,
         "Two runs use the same checkpoint folder",
         "Two runs use the same checkpoint folder: another one has written the log of batch {batch} (the file"
         " offsets/{batch} or commits/{batch}) meanwhile",

@@ -20,9 +20,13 @@ from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
 from backend.services.jobs.evidence import JobHead
 from backend.store.jobs.growth import begin_of, hours_of_growth
+from backend.store.postgres.connections import limited
 
 _KEPT_S: Final = 3600.0
 _BUDGET_S: Final = 0.1
+_STATEMENT_MAX_MS: Final = 1000
+"""A history that takes longer to read must not hold up the alerts of other jobs."""
+_RETRY_S: Final = 600.0
 # Without a newer checkpoint, what has grown is of the past.
 _NEWEST_AGE_MAX = timedelta(hours=3)
 
@@ -40,6 +44,7 @@ class GrowthReader:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[JobId, _Kept] = {}
+        self._timed_out_s: dict[JobId, float] = {}
 
     async def of_job(self, connection: AsyncConnection, head: JobHead) -> Growth | None:
         """Return what grows in this job; None if nothing does, or if its history is too short to tell."""
@@ -59,12 +64,18 @@ class GrowthReader:
         """Return the growth of those jobs of which it is known, and forget all other jobs.
 
         Answers that are missing or old are read until ``_BUDGET_S`` is over, the oldest first; at least one is read.
+        A job whose history takes too long to read keeps its old answer, or none, and is tried again after ``_RETRY_S``.
         """
         self._kept = {job_id: kept for job_id, kept in self._kept.items() if job_id in heads}
         began_s = self._clock.monotonic_s()
+        self._timed_out_s = {j: at for j, at in self._timed_out_s.items() if j in heads and began_s - at < _RETRY_S}
         due = [job_id for job_id, h in heads.items() if not self._is_valid(self._kept.get(job_id), h)]
-        for job_id in sorted(due, key=self._read_at_s):
-            await self.of_job(connection, heads[job_id])
+        for job_id in sorted(set(due) - self._timed_out_s.keys(), key=lambda j: (self._read_at_s(j), j)):
+            try:
+                async with limited(connection, statement_timeout_ms=_STATEMENT_MAX_MS):
+                    await self.of_job(connection, heads[job_id])
+            except TimeoutError:
+                self._timed_out_s[job_id] = self._clock.monotonic_s()
             if self._clock.monotonic_s() - began_s > _BUDGET_S:
                 break
         return {job_id: kept.growth for job_id, kept in self._kept.items()}

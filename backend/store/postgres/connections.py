@@ -222,6 +222,26 @@ async def writing(engine: AsyncEngine, *, answer_timeout_s: float | None = None)
 
 
 @asynccontextmanager
+async def limited(connection: AsyncConnection, *, statement_timeout_ms: int) -> AsyncIterator[None]:
+    """Limit the time of each statement in a block that only reads. After a timeout, the transaction goes on.
+
+    Raises:
+        TimeoutError: a statement took longer.
+    """
+    nested = await connection.begin_nested()
+    try:
+        await connection.exec_driver_sql(f"SET LOCAL statement_timeout = {statement_timeout_ms:d}")
+        yield
+    except exc.OperationalError as error:
+        if not isinstance(error.orig, psycopg.errors.QueryCanceled):
+            raise
+        raise TimeoutError(f"a statement took longer than {statement_timeout_ms} ms") from error
+    finally:
+        # The rollback restores the usual limit, a release of the savepoint does not.
+        await nested.rollback()
+
+
+@asynccontextmanager
 async def session(engine: AsyncEngine, *, statement_timeout_s: int) -> AsyncIterator[AsyncConnection]:
     """Open a connection for several transactions, which the caller commits. It is closed at the end.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -42,8 +43,11 @@ def read(monkeypatch):
     async def slowly(_connection, job, _now):
         found.append(job.record.id)
         clock.at_s += 0.5
+        if job.record.id == "huge":
+            raise TimeoutError
 
     monkeypatch.setattr(growth, "_read", slowly)
+    monkeypatch.setattr(growth, "limited", lambda *_, **__: nullcontext())
     return SimpleNamespace(clock=clock, jobs=found)
 
 
@@ -56,6 +60,18 @@ async def test_one_slow_history_is_read_at_a_time_and_the_others_stay_unknown(re
     assert read.jobs == ["a", "b", "c"]
     await reader.of_jobs(None, heads)
     assert read.jobs == ["a", "b", "c"], "they are kept"
+
+
+async def test_a_history_that_takes_too_long_leaves_its_job_unknown_and_is_tried_again_later(read):
+    reader, heads = GrowthReader(read.clock), {name: head(name) for name in ("huge", "other")}
+
+    assert await reader.of_jobs(None, heads) == {}
+    assert await reader.of_jobs(None, heads) == {"other": None}
+    assert await reader.of_jobs(None, heads) == {"other": None}
+    assert read.jobs == ["huge", "other"]
+    read.clock.at_s += 600
+    assert await reader.of_jobs(None, heads) == {"other": None}
+    assert read.jobs == ["huge", "other", "huge"]
 
 
 async def test_a_job_that_does_not_run_stays_unknown_and_holds_up_no_other(read):

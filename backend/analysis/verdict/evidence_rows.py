@@ -16,7 +16,7 @@ from backend.analysis.numbers.arrays import Floats, highest_of, median_of
 from backend.analysis.numbers.statistics import known, median, ratio, reached
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.words import sentences as say
-from backend.analysis.words.thresholds import CHECKPOINTS_MAX
+from backend.analysis.words.thresholds import CHECKPOINTS_MAX, RESTARTS_OF_TRANSACTIONS_WINDOW_S
 from backend.domain import known_messages
 from backend.domain.checkpoint import CheckpointStatus, Protocol
 from backend.domain.ids import VertexId
@@ -363,10 +363,12 @@ def restarts(case: Case) -> list[Evidence]:
     """Return rows with the newest exception of the job, what it means if it is known, and the number of restarts."""
     found: list[Evidence] = []
     if case.evidence.exceptions:
-        newest = max(case.evidence.exceptions)[1]
+        at, newest = max(case.evidence.exceptions)
         lines = newest.splitlines() or [""]
-        found.append(note(f"newest exception: {lines[0][:200]}"))
-        message = known_messages.explained(newest)
+        found.append(note(f"newest exception ({say.utc_minute(at)}): {lines[0][:200]}"))
+        # What cured an exception of weeks ago is no advice for now.
+        is_recent = (case.evidence.now - at).total_seconds() <= RESTARTS_OF_TRANSACTIONS_WINDOW_S
+        message = known_messages.explained(newest) if is_recent else None
         found.extend(note(text) for text in (() if message is None else message.notes))
     if case.evidence.restart_count:
         found.append(number("restarts of the job", "numRestarts", case.evidence.restart_count, "count"))

@@ -7,70 +7,112 @@ completes: a transaction that is committed after a checkpoint may be older than 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import RESTARTS_OF_TRANSACTIONS_WINDOW_S
 from backend.domain import known_messages
 from backend.domain.known_messages import KnownMessage, MessageCause
 from backend.domain.verdict import Evidence, Verdict, VerdictKind
 
 _LINE_MAX = 160
+_SEARCHED_MAX = 4_000
 _TIMEOUT_UNKNOWN = (
     "transaction.timeout.ms of the sink, to compare with interval + duration of a checkpoint + the longest outage"
 )
+
+
+_Exceptions = Sequence[tuple[datetime, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """What the exceptions of a job tell, to be put into a sentence.
 
-    ``is_of_checkpoints`` is whether any of them has to do with checkpoints, their settings or their files.
+    ``is_of_checkpoints`` is whether any of them has to do with checkpoints, their settings or their files. ``at`` is
+    the time of the newest exception with this message.
     """
 
     message: KnownMessage
     text: str
     is_of_checkpoints: bool
+    at: datetime
     would_decide: tuple[str, ...] = ()
 
 
 def told(case: Case) -> Told | None:
-    """Return what the known messages among the exceptions tell; None if there is none.
+    """Return what the known messages among the exceptions of a restart loop tell; None if there is none.
 
     The message of most exceptions counts, and of equally many the newest. A transaction that was ended comes before
-    others: the restart for another reason is what made it older.
+    others that are not more: the restart for another reason is what made it older.
     """
-    newest_first = [text for _, text in sorted(case.evidence.exceptions, reverse=True)]
-    known = [(m, text) for text in newest_first if (m := known_messages.explained(text)) is not None]
-    if not known:
+    found = recent(case)
+    known = _known(found)
+    counts = Counter(m.id for _, m, _ in known)
+    ended_count = sum(counts[i] for i in {m.id for _, m, _ in known if _is_ended(m)})
+    other_count = max((counts[m.id] for _, m, _ in known if not _is_ended(m)), default=0)
+    is_by_transaction = 0 < ended_count >= other_count
+    return _told(case, found, [k for k in known if _is_ended(k[1]) == is_by_transaction])
+
+
+def recent(case: Case) -> _Exceptions:
+    """Return the exceptions that may explain what the job does now, newest first.
+
+    Those of a restart loop begin with its first restart. An older one tells of another trouble.
+    """
+    since = min(case.report.restarts, default=_day_ago(case))
+    return sorted((e for e in case.evidence.exceptions if e[0] >= since), reverse=True)
+
+
+def _day_ago(case: Case) -> datetime:
+    return case.evidence.now - timedelta(seconds=RESTARTS_OF_TRANSACTIONS_WINDOW_S)
+
+
+def _is_ended(message: KnownMessage) -> bool:
+    return message.cause is MessageCause.TRANSACTION
+
+
+def _known(found: _Exceptions) -> list[tuple[datetime, KnownMessage, str]]:
+    return [(at, m, text) for at, text in found if (m := known_messages.explained(text)) is not None]
+
+
+def _told(case: Case, found: _Exceptions, chosen: Sequence[tuple[datetime, KnownMessage, str]]) -> Told | None:
+    """Return what is told by the most frequent message of ``chosen``, which are some of the exceptions ``found``."""
+    if not chosen:
         return None
-    counts = Counter(m.id for m, _ in known)
-    message, text = max(known, key=lambda k: (k[0].cause is MessageCause.TRANSACTION, counts[k[0].id]))
-    count, total = counts[message.id], len(newest_first)
-    who = "its exception says" if total == 1 else f"{count} of its {total} exceptions say"
-    timeout_ms = _timeout_ms(case)
-    is_open = message.cause is MessageCause.TRANSACTION and timeout_ms is None
+    counts = Counter(m.id for _, m, _ in chosen)
+    at, message, text = max(chosen, key=lambda k: counts[k[1].id])
+    count, total = counts[message.id], len(found)
+    newest = "newest " if total < len(case.evidence.exceptions) else ""
+    who = f"its {newest}exception says" if total == 1 else f"{count} of its {total} {newest}exceptions say"
+    is_open = _is_ended(message) and _timeout_ms(found) is None
     return Told(
         message=message,
-        text=f'{who} that {message.means} ("{_matching(message, text)}"){_compared(case, message)}',
-        is_of_checkpoints=any(m.cause.is_of_checkpoints for m, _ in known),
+        text=f'{who} that {message.means} ("{_matching(message, text)}"){_compared(case, message, found)}',
+        is_of_checkpoints=any(m.cause.is_of_checkpoints for _, m, _ in _known(found)),
+        at=at,
         would_decide=(_TIMEOUT_UNKNOWN,) if is_open else (),
     )
 
 
 def with_ended_transactions(case: Case, verdict: Verdict) -> Verdict:
-    """Return the verdict with rows on restarts because a transaction had ended, if the exceptions are about that.
+    """Return the verdict with rows on restarts because a transaction had ended, if an exception of a day says it.
 
     Another cause may come first: checkpoints that take long for any reason let transactions become too old. A verdict
     on the restarts themselves has the rows already.
     """
-    found = told(case)
-    if found is None or found.message.cause is not MessageCause.TRANSACTION or verdict.kind is VerdictKind.RESTARTS:
+    day = sorted((e for e in case.evidence.exceptions if e[0] >= _day_ago(case)), reverse=True)
+    found = _told(case, day, [k for k in _known(day) if _is_ended(k[1])])
+    if found is None or verdict.kind is VerdictKind.RESTARTS:
         return verdict
     known = {row.statement for row in verdict.evidence}
     notes = [rows.note(text) for text in found.message.notes]
-    added = [rows.note(found.text), *explaining(case, found), *notes]
+    said = rows.note(f"{found.text} (newest: {say.utc_minute(found.at)})")
+    added = [said, *_explaining(case, found, day), *notes]
     more = dict.fromkeys(row for row in added if row.statement not in known)
     return replace(verdict, evidence=(*verdict.evidence, *more))
 
@@ -82,7 +124,9 @@ def first_line(text: str) -> str:
 
 def _matching(message: KnownMessage, text: str) -> str:
     """Return the line of the exception that has the message, since the first one often names only the task."""
-    found = next((line for line in text.splitlines() if message.pattern.search(line)), "")
+    # A hostile line may be long, and an expression may need more than linear time for it.
+    lines = (line[:_SEARCHED_MAX] for line in text.splitlines())
+    found = next((line for line in lines if message.pattern.search(line)), "")
     return found.strip().removeprefix("Caused by: ")[:_LINE_MAX]
 
 
@@ -99,13 +143,15 @@ def open_ms(case: Case) -> float | None:
 
 def explaining(case: Case, found: Told | None) -> list[Evidence]:
     """Return rows on what the exceptions tell, besides those of ``evidence_rows.restarts`` on the newest one."""
-    if found is None:
-        return []
+    return [] if found is None else _explaining(case, found, recent(case))
+
+
+def _explaining(case: Case, told_by: Told, found: _Exceptions) -> list[Evidence]:
     newest = known_messages.explained(max(case.evidence.exceptions)[1])
-    notes = () if newest is found.message else found.message.notes
+    notes = () if newest is told_by.message else told_by.message.notes
     numbers: list[Evidence] = []
-    if found.message.cause is MessageCause.TRANSACTION:
-        age_ms, timeout_ms = open_ms(case), _timeout_ms(case)
+    if _is_ended(told_by.message):
+        age_ms, timeout_ms = open_ms(case), _timeout_ms(found)
         if age_ms is not None:
             text = "time that a transaction stays open while all goes well: interval and duration of a checkpoint"
             numbers.append(rows.reconstructed(text, "interval", age_ms, "ms"))
@@ -115,15 +161,15 @@ def explaining(case: Case, found: Told | None) -> list[Evidence]:
     return [*numbers, *(rows.note(text) for text in notes)]
 
 
-def _timeout_ms(case: Case) -> int | None:
-    texts = (text for _, text in sorted(case.evidence.exceptions, reverse=True))
-    return next((ms for text in texts if (ms := known_messages.transaction_timeout_ms(text)) is not None), None)
+def _timeout_ms(found: _Exceptions) -> int | None:
+    timeouts = (known_messages.transaction_timeout_ms(text) for _, text in found)
+    return next((ms for ms in timeouts if ms is not None), None)
 
 
-def _compared(case: Case, message: KnownMessage) -> str:
+def _compared(case: Case, message: KnownMessage, found: _Exceptions) -> str:
     """Return how the age of a transaction compares with its timeout, to end a sentence; empty if it is not known."""
-    age_ms, timeout_ms = open_ms(case), _timeout_ms(case)
-    if message.cause is not MessageCause.TRANSACTION or age_ms is None:
+    age_ms, timeout_ms = open_ms(case), _timeout_ms(found)
+    if not _is_ended(message) or age_ms is None:
         return ""
     age = f"; a transaction stays open for interval + duration of a checkpoint, {say.duration(age_ms)}"
     if timeout_ms is None:

@@ -52,7 +52,7 @@ def _why_it_restarts(case: Case, told: exceptions.Told | None) -> str:
     well = "" if took is None else f" ({say.duration(took)})"
     newest = exceptions.first_line(max(case.evidence.exceptions)[1])
     if told is None:
-        return f'its checkpoints are well{well}, so they are not the cause. The newest exception is "{newest}"'
+        return f'its checkpoints complete{well}, and what its newest exception says decides: "{newest}"'
     if told.is_of_checkpoints:
         return f"its checkpoints complete{well}, but {told.text}"
     return f"its checkpoints are well{well}, so they are not the cause: {told.text}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from backend.domain.spelling import count, duration, factor, percent, quantity, rate, size
@@ -11,7 +12,7 @@ from backend.domain.verdict import Phase
 
 __all__ = (
     "PHASE_WORDS", "all_of_the_last", "beside", "checkpoints", "count", "duration", "listed", "of_the_last", "percent",
-    "quantity", "rate", "rounded", "size", "subtasks", "times", "vertex", "where",
+    "quantity", "rate", "rounded", "size", "subtasks", "times", "utc_minute", "vertex", "where",
 )  # fmt: skip
 
 PHASE_WORDS: Final[Mapping[Phase, str]] = {
@@ -42,6 +43,11 @@ def beside(ms: float, other_ms: float) -> str:
 def times(ratio: float) -> str:
     """Return a factor in words: ``2.4 times``, ``12 times``."""
     return f"{factor(rounded(ratio))} times"
+
+
+def utc_minute(at: datetime) -> str:
+    """Return the date and the time to the minute, in UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -99,11 +99,52 @@ def test_other_restarts_that_are_so_far_apart_leave_the_job_healthy():
     assert diagnosed(LOST, LOST, LOST, every_s=1_200).health is Health.HEALTHY
 
 
-def test_one_transaction_that_had_ended_is_more_telling_than_the_many_lost_hosts_before_it():
-    sentence = diagnosed(LOST, LOST, LOST, FENCED).verdict.sentence
+def test_as_many_transactions_that_had_ended_as_lost_hosts_before_them_are_more_telling():
+    sentence = diagnosed(LOST, LOST, FENCED, FENCED).verdict.sentence
 
-    assert "1 of its 4 exceptions say that the broker" in sentence
+    assert "2 of its 4 exceptions say that the broker" in sentence
     assert INNOCENT not in sentence
+
+
+def test_one_transaction_that_had_ended_is_not_more_telling_than_many_lost_hosts():
+    sentence = diagnosed(FENCED, LOST, LOST, LOST).verdict.sentence
+
+    assert "3 of its 4 exceptions say that a process did not answer" in sentence
+    assert INNOCENT not in sentence, "one of them has to do with checkpoints"
+
+
+def test_transactions_with_different_messages_count_together():
+    assert "the broker" in diagnosed(LOST, LOST, LOST, FENCED, FENCED, INVALID_PID).verdict.sentence
+
+
+def days_ago(text, count=1):
+    return tuple((START - timedelta(days=25, minutes=n), text) for n in range(count))
+
+
+def test_an_exception_of_weeks_ago_does_not_explain_a_loop_of_today():
+    evidence = job(HEALTHY_RUN, CALM, restart_count=5, exceptions=days_ago(FENCED) + restarted(*[LOST] * 4))
+
+    sentence = diagnose(evidence).verdict.sentence
+
+    assert f"so they {INNOCENT}: 4 of its 4 newest exceptions say that a process did not answer" in sentence
+    unknown = replace(evidence, exceptions=days_ago(NAMED_TIMEOUT.format(ms=9), 5) + restarted(*[POISON] * 4))
+    assert diagnose(unknown).verdict.sentence == diagnosed(POISON, POISON, POISON, POISON).verdict.sentence
+
+
+def test_an_exception_of_weeks_ago_is_no_evidence_for_a_healthy_job():
+    found = diagnose(job(HEALTHY_RUN, CALM, restart_count=1, exceptions=days_ago(FENCED)))
+    never = diagnose(job(HEALTHY_RUN, CALM, restart_count=1))
+
+    assert found == never
+
+
+def test_the_rows_on_exceptions_say_when_these_were():
+    loop = [row.statement for row in diagnosed(FENCED, FENCED, FENCED).verdict.evidence]
+    healthy = [row.statement for row in diagnosed(FENCED).verdict.evidence]
+
+    at = f"{restarted(FENCED)[0][0]:%Y-%m-%d %H:%M} UTC"
+    assert any(text.startswith(f"newest exception ({at}): sink (1/4)") for text in loop)
+    assert any(text.endswith(f"(newest: {at})") for text in healthy)
 
 
 def test_a_lost_task_manager_clears_the_checkpoints_and_says_what_happened():
@@ -124,7 +165,8 @@ def test_a_store_that_refuses_does_not_clear_the_checkpoints():
 
 def test_an_exception_of_the_job_s_own_code_is_quoted_as_before():
     assert diagnosed(POISON, POISON, POISON).verdict.sentence.endswith(
-        f'so they {INNOCENT}. The newest exception is "java.lang.IllegalStateException: poison".'
+        "its checkpoints complete (40 ms), and what its newest exception says decides:"
+        ' "java.lang.IllegalStateException: poison".'
     )
 
 

@@ -24,8 +24,8 @@ def test_a_job_that_restarts_every_half_minute_is_not_healthy():
 
     assert (found.health, found.verdict.kind) == (Health.RESTARTING, VerdictKind.RESTARTS)
     assert found.verdict.sentence == (
-        "The job restarts every 30.0 s; its checkpoints are well (40 ms), so they are not the cause."
-        ' The newest exception is "java.lang.IllegalStateException: poison".'
+        "The job restarts every 30.0 s; its checkpoints complete (40 ms), and what its newest exception says decides:"
+        ' "java.lang.IllegalStateException: poison".'
     )
 
 

@@ -202,8 +202,10 @@ def _unwrapped(line: str) -> str | None:
         document = None if opening is None else orjson.loads(line[opening:])
     except orjson.JSONDecodeError:
         return None
-    text = _first(document, _MESSAGE_KEYS) if isinstance(document, dict) else None
-    if not isinstance(text, str) or _first(document, _LEVEL_KEYS) is not None:
+    if not isinstance(document, dict) or _first(document, _LEVEL_KEYS) is not None:
+        return None
+    text = _first(document, _MESSAGE_KEYS)
+    if not isinstance(text, str):
         return None
     return text.rstrip("\r\n")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
@@ -69,6 +69,8 @@ class Cleaning(StrEnum):
 
 # These follow from the number of removed rows. Without a watermark that moves, Spark removes none.
 _BY_REMOVED: Final = (Cleaning.OWN, Cleaning.NOT_USED, Cleaning.NOT_DUE)
+# Spark reports this watermark until it has read an event time.
+_NO_WATERMARK_YET = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ def state_growth(rows: Sequence[Row]) -> StateGrowth | None:
     is_steady = updated is not None and per_batch >= NEW_MIN_RATIO * updated
     first_at, last_at = held[0][0].batch.watermark_at, newest.batch.watermark_at
     moved = None if first_at is None or last_at is None else last_at - first_at
+    if first_at is not None and last_at is not None and first_at <= _NO_WATERMARK_YET < last_at:
+        moved = None
     is_reported = len(known) == len(removed)
     span = newest.checkpoint.header.triggered_at - held[0][0].checkpoint.header.triggered_at
     cleaning = _cleaning([r for r, _, _ in held], moved, span)

@@ -280,6 +280,15 @@ def test_a_watermark_that_moved_by_more_than_a_day_leaves_open_that_the_window_i
     assert "Unless the window or the delay is longer" in found.verdict.sentence
 
 
+def test_the_watermark_that_spark_reports_before_the_first_event_time_has_not_moved_by_decades():
+    posted = stateful(moved=STEP, numbers=range(60, 80))
+    for event in posted[:4]:
+        event["progress"]["eventTime"]["watermark"] = "1970-01-01T00:00:00.000Z"
+
+    assert "another column" not in of(posted).verdict.sentence
+    assert "another column" in of(stateful(moved=timedelta(hours=2), numbers=range(60, 80))).verdict.sentence
+
+
 @pytest.mark.parametrize("moved", [None, timedelta(0)])
 def test_without_a_watermark_that_moves_no_row_is_removed_even_if_the_number_is_not_reported(moved):
     found = of(stateful(removed=None, moved=moved, every_s=120))

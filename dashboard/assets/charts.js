@@ -146,6 +146,9 @@
         return Math.abs(drawn.width - graph.clientWidth) < 2 && Math.abs(drawn.height - graph.clientHeight) < 2;
     };
 
+    const isAmiss = (graph) =>
+        graph.isConnected && graph.getClientRects().length > 0 && isDrawn(graph) && !isFull(graph);
+
     // Plotly redraws a chart a tenth of a second after its box has another size. If it fails then, nothing else asks it
     // again, and the chart would stand out of its card.
     const REDRAWN_AFTER_MS = 500;
@@ -155,10 +158,10 @@
             window.clearTimeout(checks.get(graph));
             checks.set(graph, window.setTimeout(function () {
                 checks.delete(graph);
-                const isShown = graph.isConnected && graph.getClientRects().length > 0;
-                if (!isShown || !isDrawn(graph) || isFull(graph)) { return; }
-                // Plotly may have noted the size before it failed; then it takes the chart for resized.
-                resize(graph).then(() => isFull(graph) || redraw(graph), () => { /* hidden by now */ });
+                if (!isAmiss(graph)) { return; }
+                // Plotly may have noted the size before it failed; then it takes the chart for resized. The viewer may
+                // have gone to another page meanwhile, and Dash has then emptied the chart.
+                resize(graph).then(() => isAmiss(graph) && redraw(graph), () => { /* hidden by now */ });
             }, REDRAWN_AFTER_MS));
         });
     });

@@ -288,6 +288,33 @@ def test_a_chart_whose_redrawing_fails_once_after_a_resize_still_fills_its_box(b
         watch.found.clear()
 
 
+def test_a_chart_that_is_emptied_while_it_is_drawn_again_is_left_alone(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.wait_for_selector("#timeline-graph .points path")
+        until_charts_fit(page, "the timeline")
+        # As if the viewer left the page after the second attempt to draw the chart.
+        page.evaluate(
+            """() => {
+                const chart = document.querySelector('#timeline-graph .js-plotly-plot');
+                const emit = chart.emit;
+                let hasFailed = false;
+                chart.emit = function (name) {
+                    const isFirst = name === 'plotly_autosize' && !hasFailed;
+                    if (isFirst) { hasFailed = true; throw new Error('drawing failed'); }
+                    const answer = emit.apply(this, arguments);
+                    if (name === 'plotly_relayout') { Plotly.purge(chart); window.isEmptied = true; }
+                    return answer;
+                };
+            }"""
+        )
+        page.set_viewport_size({"width": 1000, "height": 900})
+        until(lambda: page.evaluate("window.isEmptied === true"), "the chart is emptied")
+        page.evaluate("() => new Promise(done => window.setTimeout(done, 0))")
+        assert [f for f in watch.found if "drawing failed" in f] == watch.found != []
+        watch.found.clear()
+
+
 def test_a_chart_of_very_many_rows_scrolls_in_a_box_of_its_own(browser, site):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/jobs/jE")

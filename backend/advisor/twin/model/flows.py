@@ -7,14 +7,13 @@ readings, while buffers fill and debloating adapts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.analysis.numbers.arrays import Floats, array_of, by_column
+from backend.analysis.numbers.arrays import Floats, array_of, column_means, column_medians, column_peaks
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement
@@ -227,10 +226,10 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
             bytes_in=np.where(taken > 0, taken * record_bytes, 0.0),
             counted_in=counted_in[1] - counted_in[0],
             total_in=_counts_at_end(ins),
-            queued_out=_over(np.median, queued_out),
-            queued_in=_over(np.median, queued_in),
-            queued_out_last=float(np.nansum(_over(np.median, queued_out[-_LAST_COUNT:]))),
-            queued_in_last=float(np.nansum(_over(np.median, queued_in[-_LAST_COUNT:]))),
+            queued_out=column_medians(queued_out),
+            queued_in=column_medians(queued_in),
+            queued_out_last=float(np.nansum(column_medians(queued_out[-_LAST_COUNT:]))),
+            queued_in_last=float(np.nansum(column_medians(queued_in[-_LAST_COUNT:]))),
             queued_out_least=_least_sum(queued_out[-_LAST_COUNT:]),
             queued_in_least=_least_sum(queued_in[-_LAST_COUNT:]),
             queued_out_max=float(np.nan_to_num(queued_out).max(initial=0.0)),
@@ -263,7 +262,7 @@ def _rates(readings: Sequence[VertexPressure], name: str, size: int) -> Floats:
     counts = np.vstack([_sized(array_of(getattr(r, name)), size) for r in rows])
     first, last = np.triu_indices(len(rows), 1)
     slopes = (counts[last] - counts[first]) / (times[last] - times[first])[:, None]
-    return _over(np.median, slopes)
+    return column_medians(slopes)
 
 
 def _metered(readings: Sequence[VertexPressure], taken: Floats, sent: Floats) -> tuple[Floats, Floats]:
@@ -275,7 +274,7 @@ def _metered(readings: Sequence[VertexPressure], taken: Floats, sent: Floats) ->
     """
     size = taken.size
     read, emitted = (
-        _over(np.median, np.vstack([_sized(array_of(getattr(r, of)), size) for r in readings]))
+        column_medians(np.vstack([_sized(array_of(getattr(r, of)), size) for r in readings]))
         for of in ("records_in_per_s", "records_out_per_s")
     )
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -300,7 +299,7 @@ def _counts_at_end(counts: Floats) -> Floats:
     sums = np.nansum(counts[-_LAST_COUNT:], axis=1)
     if not sums.all():
         return np.asarray(counts[-1])
-    parts = _over(np.median, counts[-_LAST_COUNT:] / sums[:, None])
+    parts = column_medians(counts[-_LAST_COUNT:] / sums[:, None])
     return np.asarray(parts * (sums[-1] / np.nansum(parts)))
 
 
@@ -357,7 +356,7 @@ def _ratio(rows: Floats, ages: Floats) -> Floats:
         return _typical(rows)
     rows, ages = rows[is_begun], ages[is_begun]
     if len(rows) < _LINE_MIN_COUNT:
-        return _over(np.max, rows)
+        return column_peaks(rows)
     apart = ages - ages.mean()
     slopes = np.clip(apart @ (rows * ages[:, None]) / (apart @ apart), 0.0, 1.0)
     return np.where(slopes < _SMALL_RATIO, _typical(rows), slopes)
@@ -365,13 +364,8 @@ def _ratio(rows: Floats, ages: Floats) -> Floats:
 
 def _typical(rows: Floats) -> Floats:
     """Return the median of each column, or its mean if the median is small: small ratios are rounded."""
-    middle = _over(np.median, rows)
-    return np.where(middle < _SMALL_RATIO, _over(np.mean, rows), middle)
-
-
-def _over(statistic: Callable[..., Floats], rows: Floats) -> Floats:
-    """Return the statistic of each column over its reported values; NaN for a column without any."""
-    return by_column(rows, partial(statistic, axis=1))
+    middle = column_medians(rows)
+    return np.where(middle < _SMALL_RATIO, column_means(rows), middle)
 
 
 def pool_size_of(usages: Floats, expected: int) -> int | None:

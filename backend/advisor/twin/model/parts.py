@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from backend.advisor.advice import Interval
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT, WRITE_BYTES_PER_MS
 from backend.advisor.twin.model.model import Assumption, StoreModel, VertexModel
 from backend.analysis.measures.critical_path import Phases, arrived_below_ms
-from backend.analysis.numbers.arrays import Floats, array_of, by_column
+from backend.analysis.numbers.arrays import Floats, array_of, column_means, column_medians
 from backend.analysis.words import sentences as say
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.ids import VertexId
@@ -89,12 +88,12 @@ def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: Chec
     return np.minimum(phases.own_async_ms, np.maximum(0.0, phases.async_end_ms - released))
 
 
-def _middle(rows: Sequence[Floats], size: int, statistic: Callable[..., Floats] = np.median) -> Floats:
-    """Return a statistic of each subtask over the rows in which it has a value; 0 without any value."""
+def _middle(rows: Sequence[Floats], size: int, statistic: Callable[[Floats], Floats] = column_medians) -> Floats:
+    """Return a statistic of each subtask, a column, over the rows in which it has a value; 0 without any."""
     found = np.full((len(rows), size), np.nan)
     for whole, row in zip(found, rows, strict=True):
         whole[: row.size] = row[:size]
-    values = by_column(found, partial(statistic, axis=1))
+    values = statistic(found)
     return np.where(np.isnan(values), 0.0, values)
 
 
@@ -243,7 +242,7 @@ def parts_of(
         upload.append(np.maximum(written - persisted, 0.0))
         state.append(np.maximum(array_of(detail.full_state_size_bytes) - persisted, 0.0))
     return SnapshotParts(
-        sync_ms=tuple(_middle(sync, parallelism, np.mean).tolist()),
+        sync_ms=tuple(_middle(sync, parallelism, column_means).tolist()),
         async_fixed_ms=tuple(_middle(fixed, parallelism).tolist()),
         upload_bytes=tuple(_middle(upload, parallelism).tolist()),
         state_bytes=tuple(_middle(state, parallelism).tolist()),

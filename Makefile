@@ -14,6 +14,7 @@
 #   make soak [RECORDS=1000000]                     a long run of the runtime with faults and bounded memory
 #   make model-check                                all interleavings of a small job, with the real input handlers
 #   make culprits [ARGS="--seeds 10"]               jobs with drawn causes: does the verdict name them? a table of confusions
+#   make mutants [ARGS="--only task --count 50"]    change the product at drawn places: do the tests notice? about 10 minutes
 #   make early-warning [ARGS="--seeds 6"]           the early warning of timeouts on drawn jobs: lead, recall, false pages, coverage
 #   make eval [ARGS="--jobs 200"]                   regret of advisor and twin on drawn jobs, beside an exhaustive grid
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
@@ -32,7 +33,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits early-warning eval
+.PHONY: help up test test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -142,6 +143,9 @@ eval: install-dev
 culprits: install-dev
 	@exec $(BIN)/python -m tests.simulators.culprits $(ARGS)
 
+mutants: $(VENV)/.installed-mutants
+	@exec $(BIN)/python -m tests.simulators.mutants $(ARGS)
+
 # Needs Node.js. The result is part of the repository, so this is needed only for another version or trace type.
 PLOTLY := 4.1.1
 DRIVER := 1.8.0
@@ -217,4 +221,8 @@ $(VENV)/.installed-spark: $(VENV)/.installed requirements-spark.txt
 $(VENV)/.installed-dev: $(VENV)/.installed-spark requirements-dev.txt
 	@echo "installing what the tests need into $(VENV) (once)"
 	@$(INSTALL) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.installed-mutants: $(VENV)/.installed-dev requirements-mutants.txt
+	@$(INSTALL) --require-hashes -r requirements-mutants.txt
 	@touch $@

@@ -12,7 +12,7 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
-from backend.runtime.job.config import FrontInput
+from backend.runtime.job.config import FrontInput, OnCap
 from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
@@ -36,8 +36,8 @@ from backend.runtime.protocols.base import (
 )
 from backend.runtime.protocols.capped import Capped
 from backend.runtime.protocols.gatekeeper import Gatekeeper
-from backend.runtime.protocols.mode import InFlight, TaskView
-from backend.runtime.protocols.registry import protocol_of
+from backend.runtime.protocols.mode import Cap, InFlight, TaskView
+from backend.runtime.protocols.registry import commands_at_source, protocol_of
 
 AL = Barrier(5, 1_000, Alignment.ALIGNED)
 AT = Barrier(5, 1_000, Alignment.ALIGNED, aligned_timeout_us=500)
@@ -376,13 +376,26 @@ class _Room:
 
     def __init__(self, waiting: int, overtakable: int) -> None:
         self.now = InFlight(waiting, overtakable)
+        self.partial_bytes = 0
+        """The input that no step can process, because it is the beginning of a record."""
 
     def __call__(self) -> InFlight:
         return self.now
 
+    def has_front(self) -> bool:
+        return self.now.input_bytes > self.partial_bytes
 
-def _capped(room: _Room, *, channels: int = 2, declines: bool = False) -> Gatekeeper:
-    return Gatekeeper(channels, lambda _, opened: Capped(opened, cap_bytes=100, in_flight=room, declines=declines))
+
+def _capped(
+    room: _Room, *, channels: int = 2, declines: bool = False, told: list[CapDecision] | None = None
+) -> Gatekeeper:
+    decided = (lambda _: None) if told is None else told.append
+    return Gatekeeper(
+        channels,
+        lambda _, opened: Capped(
+            opened, cap_bytes=100, in_flight=room, has_front=room.has_front, declines=declines, decided=decided
+        ),
+    )
 
 
 @pytest.mark.parametrize("which", [AL, AT, UC], ids=["aligned", "aligned-timeout", "unaligned"])
@@ -417,14 +430,39 @@ def test_a_capped_checkpoint_waits_until_it_fits() -> None:
     assert keeper.recheck(0) == []
 
 
-def test_a_capped_checkpoint_whose_input_is_drained_continues_aligned() -> None:
+def test_the_barrier_of_a_capped_checkpoint_whose_input_is_drained_waits_in_the_output() -> None:
     room = _Room(5, 500)
     keeper = _capped(room)
     keeper.barrier(0, CAP, 0)
     assert keeper.barrier(1, CAP, 0) == [Close(1)]
     room.now = InFlight(0, 500)
-    aligned = Snapshot(CAP.as_aligned())
-    assert keeper.recheck(0) == [aligned, Reopen(0), Reopen(1), Ended()]
+    waiting = Snapshot(CAP, output_bytes_max=100, overtakes_later=True)
+    assert keeper.recheck(0) == [waiting, Reopen(0), Reopen(1), Ended()]
+
+
+def test_the_beginning_of_a_record_whose_end_is_behind_the_cut_is_persisted_and_leaves_less_room_for_output() -> None:
+    room = _Room(35, 500)
+    keeper = _capped(room, channels=1)
+    keeper.barrier(0, CAP, 0)
+    room.now, room.partial_bytes = InFlight(30, 500), 30
+    waiting = Snapshot(CAP, output_bytes_max=70, overtakes_later=True)
+    assert keeper.recheck(0) == [Persist(), waiting, Reopen(0), Ended()]
+
+
+@pytest.mark.parametrize(
+    ("on_cap", "output_bytes", "given"),
+    [
+        (OnCap.WAIT, 100, Snapshot(CAP)),
+        (OnCap.WAIT, 101, Snapshot(CAP, output_bytes_max=100, overtakes_later=True)),
+        (OnCap.PARTIAL, 101, Snapshot(CAP, output_bytes_max=100)),
+        (OnCap.DECLINE, 101, GiveUp(5, FailureReason.INFLIGHT_LIMIT_EXCEEDED)),
+    ],
+)
+def test_a_source_waits_at_its_cap_in_the_output_and_takes_its_state_at_once(
+    on_cap: OnCap, output_bytes: int, given: Command
+) -> None:
+    cap = Cap(lambda: 100, _Room(0, output_bytes), lambda: on_cap, lambda _: None)
+    assert commands_at_source(CAP, TaskView(cap=cap)) == [given]
 
 
 def test_a_capped_checkpoint_keeps_a_channel_blocked_whose_barrier_did_not_overtake() -> None:
@@ -455,10 +493,7 @@ def test_a_capped_checkpoint_reports_its_decision() -> None:
     room = _Room(60, 41)
 
     def keeper(*, declines: bool = False) -> Gatekeeper:
-        return Gatekeeper(
-            1,
-            lambda _, opened: Capped(opened, cap_bytes=100, in_flight=room, declines=declines, decided=told.append),
-        )
+        return _capped(room, channels=1, declines=declines, told=told)
 
     waiting = keeper()
     waiting.barrier(0, CAP, 7)
@@ -476,7 +511,7 @@ def test_a_capped_checkpoint_reports_its_decision() -> None:
     assert told == [
         CapDecision(100, 101, 71, 12, CapAction.WAITED),
         CapDecision(100, 71, 71, 0, CapAction.OVERTOOK),
-        CapDecision(100, 500, 500, 0, CapAction.DRAINED),
+        CapDecision(100, 500, 500, 0, CapAction.ALIGNED),
         CapDecision(100, 501, 501, 0, CapAction.DECLINED),
         CapDecision(100, 501, 501, 17, CapAction.DECLINED),
     ]

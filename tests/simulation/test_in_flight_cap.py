@@ -72,7 +72,7 @@ def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughpu
     times: list[float] = []
     sizes: list[float] = []
     records: list[int] = []
-    for cap in (0, 6_000, 9_000, "unlimited"):
+    for cap in (0, 1_000, 3_000, 6_000, 9_000, "unlimited"):
         done: list[MeasuredCheckpoint] = []
         received = 0
         # Several seeds, because a cap that is hardly ever reached changes the course of a run, and not what is usual.
@@ -88,6 +88,9 @@ def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughpu
     # A cap that is never reached changes only the moment of the cut, by a few microseconds in a checkpoint of 11 ms.
     assert all(later <= earlier + 100 for earlier, later in itertools.pairwise(times)), times
     assert sizes == sorted(sizes)
+    # A cap that bounds only a part of the queues is between aligned and unaligned, and not one of the two (CAP-3).
+    assert all(later < 0.9 * earlier for earlier, later in itertools.pairwise(times[:4])), times
+    assert all(later > earlier + 1_000 for earlier, later in itertools.pairwise(sizes[:4])), sizes
     assert times[0] > 20 * times[-1]
     assert min(records) > 0.97 * max(records)
 

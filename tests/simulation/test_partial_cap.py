@@ -64,6 +64,7 @@ def test_as_much_output_is_overtaken_as_the_input_leaves_room_for(
         frozenset([0]),
         cap_bytes=1_000,
         in_flight=lambda: InFlight(input_bytes, output_bytes),
+        has_front=lambda: input_bytes > 0,
         declines=False,
         is_partial=True,
         decided=told.append,

@@ -17,6 +17,7 @@ from typing import Any
 from backend.runtime.coordinator.plan import CheckpointPlan, plan_of
 from backend.runtime.core.elements import Alignment, Barrier, EndOfData, EndOfPartition
 from backend.runtime.engine.jobfile import load_job_document
+from backend.runtime.protocols import base as commands
 from backend.runtime.task.ending import Ending
 from tests.simulators.model_handlers import ModelError
 from tests.simulators.model_invariants import CHANNELS, INPUTS, OUTPUTS, TASKS
@@ -154,7 +155,7 @@ class EndingWorld(World):
             channel = CHANNELS[c][2]
             self._execute(task, self._asked(task, lambda keeper, n=channel: keeper.barrier(n, barrier, 0)), k)
         if not opened:
-            self._snapshot(task, barrier)
+            self._snapshot(task, commands.Snapshot(barrier))
             self._advance(task, k)
 
     def _abort(self, task: int, k: int) -> None:
@@ -163,12 +164,12 @@ class EndingWorld(World):
             return
         super()._abort(task, k)
 
-    def _snapshot(self, task: int, barrier: Barrier, most: int | None = None) -> None:
-        k = barrier.checkpoint_id
+    def _snapshot(self, task: int, given: commands.Snapshot) -> None:
+        k = given.barrier.checkpoint_id
         self._ending(task, lambda ending: ending.snapshotting(k))
         if task == _SINK:
             self.prepared[k] = self.consumed[INPUTS[_SINK][0]]
-        super()._snapshot(task, barrier, most)
+        super()._snapshot(task, given)
 
     def _complete(self, task: int, k: int) -> None:
         self.told -= {(task, k)}

@@ -42,7 +42,7 @@ class Meter:
 # ``Unaligned`` includes ``ChandyLamport``, which is its subclass.
 _OF_ONE_CHECKPOINT = Unaligned | Aligned | AlignedTimeout | Capped | LastBarrier
 # Attributes of handlers that hold functions. All states share these functions, so they are not compared.
-_ASKED = ("_make", "_in_flight", "_decided", "_view")
+_ASKED = ("_make", "_in_flight", "_has_front", "_decided", "_view")
 
 
 def copied(value: Any) -> Any:

@@ -23,7 +23,7 @@ from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols import base as commands
 from backend.runtime.protocols.base import COORDINATOR, Keeper
 from backend.runtime.protocols.mode import InFlight, TaskView
-from backend.runtime.protocols.registry import keeper_of
+from backend.runtime.protocols.registry import commands_at_source, keeper_of
 from tests.simulators.model_handlers import Meter, ModelError, asked_of, copied, key_of
 from tests.simulators.model_invariants import CHANNELS, INPUTS, OUTPUTS, TASKS, check_cut, check_end
 
@@ -79,7 +79,7 @@ class World:
         self.closed = [False] * 3
         """For each channel: whether only the items before the cut are read (CAP-3)."""
         is_exact = self.alignment is not Alignment.AT_LEAST_ONCE
-        view = TaskView(cap=asked_of(self.meter, cap, on_cap))
+        view = TaskView(cap=asked_of(self.meter, cap, on_cap), has_front=lambda: self.meter.now.input_bytes > 0)
         self.keepers = [keeper_of(len(inputs), RuntimeConfig(is_exactly_once=is_exact), view) for inputs in INPUTS]
         self.waits_for_room = frozenset[tuple[int, int]]()
         """(task, checkpoint) pairs: the task waits for its last barrier, and then until its in-flight data fits its
@@ -96,6 +96,10 @@ class World:
         """(task, checkpoint) pairs: the task has taken its state, but has not received all barriers."""
         self.waiting_outputs: frozenset[tuple[int, int, int]] = frozenset()
         """(task, checkpoint, channel) triples: the barrier is in the output queue, and may still overtake data there.
+        """
+        self.room: dict[tuple[int, int], int] = {}
+        """How many records of output may be in front of the waiting barrier when it overtakes (CAP-3), by (task,
+        checkpoint). Contains only barriers that wait for room.
         """
         self.timers: frozenset[tuple[int, int]] = frozenset()
         self.old: frozenset[int] = frozenset()
@@ -183,8 +187,11 @@ class World:
         for task, k in sorted(self.timers):
             if k in self.old:
                 yield f"timer{task}/{k}", lambda w, t=task, k=k: w._timer(t, k)
-        for task, k in sorted({(t, k) for t, k, _ in self.waiting_outputs if k in self.old}):
-            yield f"output{task}/{k}", lambda w, t=task, k=k: w._output_timer(t, k)
+        for task, k in sorted({w[:2] for w in self.waiting_outputs if w[1] in self.old and w[:2] not in self.room}):
+            yield f"output{task}/{k}", lambda w, t=task, k=k: w._let_overtake(t, k)
+        for task, k in sorted(self.room):
+            if self._is_in_room(task, k):
+                yield f"room{task}/{k}", lambda w, t=task, k=k: w._let_overtake(t, k)
         for task, k in sorted(self.waits_for_room) if self.stalls else ():
             yield f"stall{task}/{k}", lambda w, t=task, k=k: w._stall(t, k)
         for c in range(3):
@@ -271,19 +278,19 @@ class World:
         if INPUTS[source]:
             self._execute(source, self._asked(source, lambda keeper: keeper.barrier(COORDINATOR, barrier, 0)), k)
             return
-        most = None
-        if self.cap is not None and self._output(source) > self.cap:
-            # A source does not wait at its cap, because it has no input that could be drained to make room (CAP-3 to
-            # CAP-5).
-            if self.on_cap == "decline":
-                self._cancel(source, k)
-                self._give_up(k)
-                return
-            if self.on_cap == "wait":
-                barrier = barrier.as_aligned()
-            most = self.cap
-        self._snapshot(source, barrier, most)
+        given = self._asked_at_source(source, barrier)
+        if isinstance(given, commands.GiveUp):
+            self._cancel(source, k)
+            self._give_up(k)
+            return
+        assert isinstance(given, commands.Snapshot)
+        self._snapshot(source, given)
         self._advance(source, k)
+
+    def _asked_at_source(self, source: int, barrier: Barrier) -> commands.Command:
+        self.meter.now = InFlight(0, self._output(source))
+        (given,) = commands_at_source(barrier, TaskView(cap=asked_of(self.meter, self.cap, self.on_cap)))
+        return given
 
     def _age(self, k: int) -> None:
         self.old |= {k}
@@ -313,7 +320,7 @@ class World:
             if of_task == task:
                 self._execute(task, self._asked(task, lambda keeper: keeper.recheck(0)), k)
 
-    def _output_timer(self, task: int, k: int) -> None:
+    def _let_overtake(self, task: int, k: int) -> None:
         for of_task, of_k, c in sorted(self.waiting_outputs):
             if (of_task, of_k) == (task, k):
                 at = next(i for i, item in enumerate(self.sending[c]) if _is_barrier(item, k))
@@ -321,7 +328,15 @@ class World:
                 self.priority_out[c] += (self.sending[c][at].as_unaligned(),)
                 self.sending[c] = self.sending[c][:at] + self.sending[c][at + 1 :]
                 self.waiting_outputs -= {(task, k, c)}
+        self.room.pop((task, k), None)
         self._advance(task, k)
+
+    def _is_in_room(self, task: int, k: int) -> bool:
+        front = 0
+        for c in OUTPUTS[task]:
+            at = next((i for i, item in enumerate(self.sending[c]) if _is_barrier(item, k)), 0)
+            front += sum(isinstance(item, int) for item in self.sending[c][:at])
+        return front <= self.room[task, k]
 
     def _deliver(self, c: int) -> None:
         if self.priority_out[c]:
@@ -341,12 +356,13 @@ class World:
             self.arrived[c], self.front[c] = k, len(self.queue[c])
             if k >= self.copying[c]:
                 self.copying[c] = 0
+            if (sender, k, c) in self.waiting_outputs:
+                self.waiting_outputs -= {(sender, k, c)}
+                self.room.pop((sender, k), None)
+                self._advance(sender, k)
             if item.is_priority:
                 self.priority[c] += (item,)
                 return
-            if (sender, k, c) in self.waiting_outputs:
-                self.waiting_outputs -= {(sender, k, c)}
-                self._advance(sender, k)
             if item.is_announced:
                 self.priority[c] += (("announced", item),)
         self.blocked[c] = self.blocked[c] or blocks_upstream(item)
@@ -399,8 +415,8 @@ class World:
                     self.waits_for_room |= {(task, k)}
                 case commands.Persist():
                     self._start_copies(task, k)
-                case commands.Snapshot(barrier=barrier, output_bytes_max=most):
-                    self._snapshot(task, barrier, most)
+                case commands.Snapshot():
+                    self._snapshot(task, command)
                     self.open_inputs |= {(task, k)}
                 case commands.Ended():
                     self._ended(task)
@@ -430,7 +446,8 @@ class World:
             self._persist(k, c, "in", [item for item in in_front if isinstance(item, int)])
             self.copying[c] = 0 if has_arrived else k
 
-    def _snapshot(self, task: int, barrier: Barrier, most: int | None = None) -> None:
+    def _snapshot(self, task: int, given: commands.Snapshot) -> None:
+        barrier = given.barrier
         k = barrier.checkpoint_id
         self._stop_waiting(task)
         self.last[task] = k
@@ -444,12 +461,15 @@ class World:
         for c in OUTPUTS[task]:
             if is_pending:
                 self.sent[task, k, c] = self.emitted[c]
-            if barrier.is_priority:
-                self._overtake(c, barrier, most)
+            if barrier.is_priority and not given.overtakes_later:
+                self._overtake(c, barrier, given.output_bytes_max)
                 continue
             self.sending[c] += (barrier,)
-            if barrier.is_timeoutable:
+            if barrier.is_timeoutable or given.overtakes_later:
                 self.waiting_outputs |= {(task, k, c)}
+            if given.overtakes_later:
+                assert given.output_bytes_max is not None
+                self.room[task, k] = given.output_bytes_max
 
     def _overtake(self, c: int, barrier: Barrier, most: int | None) -> None:
         data = [item for item in self.sending[c] if isinstance(item, int)]
@@ -481,6 +501,7 @@ class World:
     def _drop(self, task: int, k: int) -> None:
         self.open_inputs -= {(task, k)}
         self.waiting_outputs = frozenset(w for w in self.waiting_outputs if w[:2] != (task, k))
+        self.room.pop((task, k), None)
 
     def _cancel(self, task: int, k: int) -> None:
         self.last[task] = max(self.last[task], k)

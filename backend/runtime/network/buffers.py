@@ -161,6 +161,7 @@ class Subpartition:
         "_pool",
         "_resolve",
         "_waiting_barrier",
+        "_when_sent",
         "buffer_bytes",
         "data_count",
         "in_use",
@@ -194,6 +195,7 @@ class Subpartition:
         """Called when the reader has processed all data up to its end (FN-23)."""
         self._waiting_barrier: int | None = None
         self._resolve: Resolve | None = None
+        self._when_sent: Callable[[int], None] | None = None
 
     # --- the writing task -----------------------------------------------------------------------------------------
 
@@ -298,23 +300,26 @@ class Subpartition:
         overtaken.reverse()
         return overtaken
 
-    def add_timeoutable(self, barrier: Barrier, resolve: Resolve) -> None:
-        """Add a barrier that keeps its place in the queue until its alignment timeout, and may then overtake (AT-7).
+    def add_waiting(
+        self, barrier: Barrier, resolve: Resolve, *, when_sent: Callable[[int], None] | None = None
+    ) -> None:
+        """Add a barrier that keeps its place in the queue, and that may overtake later (AT-7, CAP-3).
 
         ``resolve`` is called with the data that the barrier overtook, or with no data if the barrier did not overtake
-        any.
+        any. ``when_sent`` is called with the size of each buffer that leaves from in front of the barrier.
 
         Raises:
-            ProtocolViolationError: another timeoutable barrier is unresolved.
+            ProtocolViolationError: another such barrier is unresolved.
         """
         if self._resolve is not None:
-            raise ProtocolViolationError("a second timeoutable barrier while one is unresolved", rule="AT-7")
+            raise ProtocolViolationError("a second barrier that may overtake while one is unresolved", rule="AT-7")
         self._waiting_barrier = barrier.checkpoint_id
         self._resolve = resolve
+        self._when_sent = when_sent
         self.add_event(barrier)
 
-    def time_out(self, checkpoint_id: int) -> list[Data] | None:
-        """Let the timeoutable barrier overtake (AT-6).
+    def let_overtake(self, checkpoint_id: int) -> list[Data] | None:
+        """Let the waiting barrier overtake the data that is still in front of it (AT-6, CAP-3).
 
         Return the overtaken data, or None if the barrier was already read.
         """
@@ -332,11 +337,12 @@ class Subpartition:
         self._notify()
         return overtaken
 
-    def forget_timeoutable(self, checkpoint_id: int) -> None:
+    def forget_waiting(self, checkpoint_id: int) -> None:
         """Keep the barrier of an aborted checkpoint in its place in the queue. It can no longer overtake."""
         if self._waiting_barrier == checkpoint_id:
             self._waiting_barrier = None
             self._resolve = None
+            self._when_sent = None
 
     def flush(self) -> None:
         """Let the reader read the current segment although it is not full (BUF-2)."""
@@ -389,6 +395,8 @@ class Subpartition:
             self.data_count -= 1
             self.queued_bytes -= size
             self.polled_bytes += size
+            if self._when_sent is not None:
+                self._when_sent(size)
             return item
         if blocks_upstream(item):
             self.is_blocked = True
@@ -438,6 +446,7 @@ class Subpartition:
         resolve = self._resolve
         self._waiting_barrier = None
         self._resolve = None
+        self._when_sent = None
         if resolve is not None:
             resolve(overtaken)
 

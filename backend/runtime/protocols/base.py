@@ -90,10 +90,13 @@ class Snapshot:
     """Forward ``barrier``, then take the snapshot of the state (runtime.md 2.3).
 
     ``output_bytes_max``: the barrier overtakes at most this many bytes of queued output (CAP-5), or all of it if None.
+    ``overtakes_later``: the barrier keeps its place behind the queued output until at most ``output_bytes_max`` bytes
+    are left in front of it, and overtakes these then (CAP-3).
     """
 
     barrier: Barrier
     output_bytes_max: int | None = None
+    overtakes_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,13 @@
 Barriers overtake queued data. The arrival of a barrier sets the cut of its channel: the task still processes the data
 that arrived on the channel before the barrier, and none behind it. The task goes on processing the channels whose
 barrier has not arrived. Once every barrier has arrived, the task takes its snapshot as soon as the data that it would
-persist fits the cap, or as soon as all input in front of the cuts is processed. The function ``in_flight`` returns the
-size of the data that the task would persist.
+persist fits the cap, or as soon as all input in front of the cuts is processed. In the second case, its barrier waits
+in the output until the output in front of it fits the cap, and then overtakes it (CAP-3). The same holds for a source,
+which has no input. The function ``in_flight`` returns the size of the data that the task would persist.
+
+A barrier that waits in the output becomes aligned instead if the cap is lower than ``begun_bytes_max``. A receiver
+cannot process a record before its end has arrived. If a barrier overtook the ends of such records, their beginnings
+would not fit the receiver's cap, however long the receiver waited.
 
 The snapshot never starts before the last barrier. Otherwise the task would have to stop reading some channels to keep
 to the cap. A sender that waits until its output is read would then never send its barrier (PROTOCOL.md, CAP-2).
@@ -43,15 +48,19 @@ class Capped:
         *,
         cap_bytes: int,
         in_flight: Callable[[], InFlight],
+        has_front: Callable[[], bool],
         declines: bool,
         is_partial: bool = False,
+        begun_bytes_max: int = 0,
         decided: Callable[[CapDecision], None] = lambda _: None,
     ) -> None:
         self._open = open_channels
         self._cap_bytes = cap_bytes
         self._in_flight = in_flight
+        self._has_front = has_front
         self._declines = declines
         self._is_partial = is_partial
+        self._begun_bytes_max = begun_bytes_max
         self._decided = decided
         self._complete_since: tuple[int, int] | None = None
         """When the last barrier arrived, and the in-flight bytes at that time. None before the last barrier."""
@@ -125,9 +134,11 @@ class Capped:
             self._record(in_flight_bytes, now_us, CapAction.PARTIAL)
             left_bytes = self._cap_bytes - now.input_bytes
             snapshot = [Persist(), Snapshot(self._barrier.as_unaligned(), output_bytes_max=left_bytes)]
-        elif now.input_bytes == 0:
-            self._record(in_flight_bytes, now_us, CapAction.DRAINED)
-            snapshot = [Snapshot(self._barrier.as_aligned())]
+        elif now.input_bytes <= self._cap_bytes and not self._has_front():
+            # What is left of the input is the beginning of records, whose ends are behind the cuts.
+            self._record(in_flight_bytes, now_us, CapAction.ALIGNED)
+            waiting = _waiting(self._barrier, self._cap_bytes, now.input_bytes, self._begun_bytes_max)
+            snapshot = [Persist(), waiting] if now.input_bytes else [waiting]
         else:
             return self._give_up(in_flight_bytes, now_us) if self._declines else []
         self.is_done = True
@@ -163,17 +174,26 @@ def _make(_: Barrier, open_channels: frozenset[int], view: TaskView) -> Capped:
         open_channels,
         cap_bytes=cap.cap_bytes(),
         in_flight=cap.in_flight,
+        has_front=view.has_front,
         declines=on_cap is OnCap.DECLINE,
         is_partial=on_cap is OnCap.PARTIAL,
+        begun_bytes_max=cap.begun_bytes_max,
         decided=cap.decided,
     )
+
+
+def _waiting(barrier: Barrier, cap_bytes: int, input_bytes: int, begun_bytes_max: int) -> Snapshot:
+    """Return the command for a barrier that overtakes once the output in front of it fits the cap (CAP-3)."""
+    if cap_bytes < begun_bytes_max:
+        return Snapshot(barrier.as_aligned())
+    return Snapshot(barrier.as_unaligned(), output_bytes_max=cap_bytes - input_bytes, overtakes_later=True)
 
 
 def _at_source(barrier: Barrier, view: TaskView) -> list[Command]:
     """Return the commands for a source, which snapshots or declines immediately, because it waits for no input.
 
-    If the queued output does not fit the cap, the settings decide: the source forwards the barrier as aligned, lets it
-    overtake only a part of the output, or declines the checkpoint (CAP-3 to CAP-5).
+    If the queued output does not fit the cap, the settings decide: the barrier overtakes once the output in front of it
+    fits, it overtakes only a part of the output, or the source declines the checkpoint (CAP-3 to CAP-5).
     """
     cap = view.cap
     assert cap is not None
@@ -187,7 +207,7 @@ def _at_source(barrier: Barrier, view: TaskView) -> list[Command]:
     elif on_cap is OnCap.PARTIAL:
         action, command = CapAction.PARTIAL, Snapshot(barrier, output_bytes_max=cap_bytes)
     else:
-        action, command = CapAction.ALIGNED, Snapshot(barrier.as_aligned())
+        action, command = CapAction.ALIGNED, _waiting(barrier, cap_bytes, 0, cap.begun_bytes_max)
     cap.decided(CapDecision(cap_bytes, output_bytes, output_bytes, 0, action))
     return [command]
 

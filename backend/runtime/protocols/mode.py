@@ -30,6 +30,8 @@ class Cap:
     in_flight: Callable[[], InFlight]
     on_cap: Callable[[], OnCap]
     decided: Callable[[CapDecision], None]
+    begun_bytes_max: int = 0
+    """The most that a receiver of the task may hold of records whose ends have not arrived (``Capping``)."""
 
 
 def _trigger_us(barrier: Barrier) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from backend.runtime.job.config import UNLIMITED
+from backend.runtime.job.graph import Partitioner
 from backend.runtime.measure.cap_decisions import CapDecision
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.protocols.mode import Cap, InFlight
@@ -31,7 +32,13 @@ class Capping:
     @property
     def cap(self) -> Cap:
         """What the protocol can read of this subtask. Each call uses the settings in force at that time."""
-        return Cap(self.cap_bytes, self._in_flight, lambda: self._env.config.on_cap, self._decided)
+        return Cap(
+            self.cap_bytes,
+            self._in_flight,
+            lambda: self._env.config.on_cap,
+            self._decided,
+            self._begun_bytes_max(),
+        )
 
     def cap_bytes(self) -> int:
         """Return the in-flight cap of this subtask, in bytes (CAP-6)."""
@@ -45,6 +52,21 @@ class Capping:
 
     def _decided(self, decision: CapDecision) -> None:
         self._decision = decision
+
+    def _begun_bytes_max(self) -> int:
+        """Return the most that a receiver of this subtask may hold of records whose ends have not arrived.
+
+        This is one byte less than a record for each input channel of the receiver.
+        """
+        graph = self._env.graph
+        largest = max(max(vertex.record_bytes, vertex.output_bytes) for vertex in graph.vertices)
+        receivers = [graph.edges[edge].target for edge in graph.outputs(self._task.spec.id)]
+        return (largest - 1) * max((self._channels_into(receiver) for receiver in receivers), default=0)
+
+    def _channels_into(self, vertex_id: str) -> int:
+        graph = self._env.graph
+        edges = [graph.edges[edge] for edge in graph.inputs(vertex_id)]
+        return sum(1 if e.partitioner is Partitioner.FORWARD else graph.vertex(e.source).parallelism for e in edges)
 
     def _in_flight(self) -> InFlight:
         """Return the bytes that would be persisted if the checkpoint started now (CAP-1)."""

@@ -312,8 +312,8 @@ class TaskCheckpointing:
             case Switched():
                 self._snapshots.log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed")
                 self._env.faults.passed("task.input-switch", task.name)
-            case Snapshot(barrier=barrier, output_bytes_max=most_bytes):
-                self._take(barrier, most_bytes)
+            case Snapshot():
+                self._take(command)
             case Ended(checkpoint_id=ended):
                 self._ended(k if ended is None else ended, is_alone=ended is None)
             case Forget(checkpoint_id=forgotten):
@@ -393,12 +393,14 @@ class TaskCheckpointing:
         run.is_input_open = False
         self._snapshots.advance(run)
 
-    def _take(self, barrier: Barrier, output_bytes_max: int | None = None) -> None:
-        self._snapshots.runs[barrier.checkpoint_id].output_bytes_left = output_bytes_max
+    def _take(self, command: Snapshot) -> None:
+        barrier = command.barrier
+        run = self._snapshots.runs[barrier.checkpoint_id]
+        run.output_bytes_left, run.overtakes_later = command.output_bytes_max, command.overtakes_later
         self.last_id = barrier.checkpoint_id
         self.is_waiting_for_room = False
         self._watch()
-        self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._capping.take_decision()
+        run.measured.cap = self._capping.take_decision()
         self._task.finishing.snapshotting(barrier)
         self._snapshots.take(barrier)
 
@@ -428,7 +430,7 @@ class TaskCheckpointing:
         self.channel_state.cancel(k)
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
-                subpartition.forget_timeoutable(k)
+                subpartition.forget_waiting(k)
 
     def _broadcast_cancel(self, k: int) -> None:
         self.last_id = max(self.last_id, k)

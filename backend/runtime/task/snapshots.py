@@ -76,6 +76,11 @@ class Run:
     persisted_bytes: int = 0
     output_bytes_left: int | None = None
     """How many bytes the checkpoint's barrier may still overtake (CAP-5), or None if there is no limit."""
+    overtakes_later: bool = False
+    """Whether the barrier waits in the output until at most ``output_bytes_left`` are in front of it (CAP-3)."""
+    front_bytes: int = 0
+    """How many bytes of output are in front of the barriers that wait there for room."""
+    forwarded_us: int = 0
     unwritten: int = 0
     uploads: list[Upload] = field(default_factory=list)
     is_channel_state_begun: bool = False
@@ -247,7 +252,10 @@ class Snapshots:
             for position in range(len(output.targets)):
                 self._forward_on(run, output, position, stamped)
                 self._env.faults.passed("task.between-outputs", task.name)
-        if barrier.is_timeoutable and run.waiting_outputs:
+        run.forwarded_us = self._env.now
+        if run.overtakes_later:
+            self._overtake_if_fits(run)
+        elif barrier.is_timeoutable and run.waiting_outputs:
             assert barrier.aligned_timeout_us is not None
             due_us = run.clock_us + barrier.aligned_timeout_us
             hop_us = self._env.config.overtake_unflushed_us
@@ -269,7 +277,12 @@ class Snapshots:
             subpartition.add_event(barrier.as_forced_aligned())
         elif barrier.is_timeoutable:
             run.waiting_outputs.add(key)
-            subpartition.add_timeoutable(barrier, partial(self._output_resolved, run, key))
+            subpartition.add_waiting(barrier, partial(self._output_resolved, run, key))
+        elif run.overtakes_later:
+            run.waiting_outputs.add(key)
+            run.front_bytes += subpartition.queued_bytes
+            resolve = partial(self._output_resolved, run, key)
+            subpartition.add_waiting(barrier, resolve, when_sent=partial(self._on_output_sent, run))
         else:
             data = subpartition.overtake(barrier, run.output_bytes_left)
             if run.output_bytes_left is not None:
@@ -288,7 +301,22 @@ class Snapshots:
             return
         self._overtaken(run, key, data)
         run.waiting_outputs.discard(key)
+        cap = run.measured.cap
+        if run.overtakes_later and cap is not None and not run.waiting_outputs:
+            run.measured.cap = cap.after_output(run.persisted_bytes, self._env.now - run.forwarded_us)
         self.advance(run)
+
+    def _on_output_sent(self, run: Run, size_bytes: int) -> None:
+        """Check again whether the output in front of the barriers fits the cap, because a buffer has left (CAP-3)."""
+        before, run.front_bytes = run.front_bytes, run.front_bytes - size_bytes
+        assert run.output_bytes_left is not None
+        if run.front_bytes <= run.output_bytes_left < before:
+            self._task.mail(self._overtake_if_fits, run)
+
+    def _overtake_if_fits(self, run: Run) -> None:
+        assert run.output_bytes_left is not None
+        if not run.is_over and run.waiting_outputs and run.front_bytes <= run.output_bytes_left:
+            self._let_overtake(run, "the data in front of the barrier fits the cap")
 
     def _after_sync(self, run: Run) -> None:
         if run.is_over or self._task.is_dead:
@@ -467,11 +495,14 @@ class Snapshots:
         if run.is_over or not run.waiting_outputs:
             return
         self._env.faults.passed("task.output-switch", self._task.name)
+        self._let_overtake(run, "the barrier waited too long in an output queue")
+
+    def _let_overtake(self, run: Run, reason: str) -> None:
         k = run.measured.checkpoint_id
-        self.log(k, Kind.MODE_SWITCHED, reason="the barrier waited too long in an output queue")
+        self.log(k, Kind.MODE_SWITCHED, reason=reason)
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
-                subpartition.time_out(k)
+                subpartition.let_overtake(k)
 
     def log(
         self,

@@ -59,7 +59,7 @@ def test_an_announced_barrier_puts_its_channel_behind_the_others_and_a_marker_do
     if barrier is _MARKER:
         link.pool.subpartitions[0].add_event(barrier)
     else:
-        link.pool.subpartitions[0].add_timeoutable(barrier, lambda _: None)
+        link.pool.subpartitions[0].add_waiting(barrier, lambda _: None)
     link.settle()
     # Flink announces no markers. The last buffer read is the barrier itself, which stays behind the data.
     assert _read(link) == [*order, 0]

@@ -136,7 +136,7 @@ def test_a_timeoutable_barrier_is_announced_once_and_can_be_converted_once() -> 
     link.gate.announced = lambda _, barrier: announced.append(barrier)
     link.send(2)
     resolved: list[list[bytes]] = []
-    link.pool.subpartitions[0].add_timeoutable(_TIMEOUTABLE, resolved.append)
+    link.pool.subpartitions[0].add_waiting(_TIMEOUTABLE, resolved.append)
     link.settle()
     assert announced == [_TIMEOUTABLE]
     # The barrier left the sender before its timeout expired, so it overtook no data there (AT-7).
@@ -154,18 +154,18 @@ def test_a_barrier_stuck_in_the_output_overtakes_when_its_time_is_up() -> None:
     subpartition = link.pool.subpartitions[0]
     resolved: list[list[bytes]] = []
     link.send(3)
-    subpartition.add_timeoutable(_TIMEOUTABLE, resolved.append)
+    subpartition.add_waiting(_TIMEOUTABLE, resolved.append)
     link.send(1, fill=7)
     with pytest.raises(ProtocolViolationError, match="unresolved"):
-        subpartition.add_timeoutable(_TIMEOUTABLE, resolved.append)
+        subpartition.add_waiting(_TIMEOUTABLE, resolved.append)
     link.settle()
     assert resolved == []
-    overtaken = subpartition.time_out(1)
+    overtaken = subpartition.let_overtake(1)
     assert overtaken is not None
     # Buffer 0 is already at the receiver. Data written after the barrier does not belong to this checkpoint.
     assert [data[0] for data in overtaken] == [1, 2]
     assert resolved == [overtaken]
-    assert subpartition.time_out(1) is None
+    assert subpartition.let_overtake(1) is None
     link.settle()
     assert link.channels[0].poll_priority() == _TIMEOUTABLE.as_unaligned()
 

@@ -9,8 +9,18 @@ from __future__ import annotations
 import math
 
 from backend.advisor.twin.fast import fields as f
-from backend.advisor.twin.fast.channels import acknowledge, enqueue, finish, is_over, notify, resume, send, switch_time
-from backend.advisor.twin.fast.events import compiled, draw, occupy, push
+from backend.advisor.twin.fast.channels import (
+    acknowledge,
+    enqueue,
+    finish,
+    is_over,
+    notify,
+    overtake,
+    resume,
+    send,
+    switch_time,
+)
+from backend.advisor.twin.fast.events import compiled, occupy, push
 from backend.advisor.twin.fast.fields import Sim
 
 
@@ -34,17 +44,6 @@ def input_done(n: Sim, s: int, k: int) -> None:
 
 
 @compiled
-def overtake(n: Sim, c: int, k: int, before: int) -> None:
-    """Send a barrier past the data of the channel (UC-4). The data is read after it, or it would be persisted twice.
-
-    The subtask has sent its barrier to ``before`` other channels first.
-    """
-    n.i[c, f.OVERTAKEN] = k
-    late = n.v[0, f.BARRIER_COST] * (before + f.WAKE_SPREAD * draw(n))
-    push(n, n.v[0, f.NOW] + late + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
-
-
-@compiled
 def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
     """Forward the barrier as ``kind`` (TE-3), and start the sync part (TE-6).
 
@@ -54,6 +53,7 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
     n.i[s, f.STARTED] = k
     n.i[s, f.IS_SYNCED] = 0
     n.i[s, f.OUTPUTS_WAIT] = 0
+    n.v[s, f.OUTPUT_FRONT] = 0.0
     sent = 0
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         as_kind = kind
@@ -71,11 +71,12 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
             if as_kind == f.TIMEOUTABLE:
                 n.i[c, f.WAITING_BARRIER] = k
                 n.i[s, f.OUTPUTS_WAIT] += 1
+                n.v[s, f.OUTPUT_FRONT] += n.v[c, f.QUEUED]
             enqueue(n, c, -(4.0 * k + as_kind))
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         for c in range(n.i[p, f.FIRST], n.i[p, f.END]):
             notify(n, c)
-    if n.i[s, f.OUTPUTS_WAIT] > 0:
+    if n.i[s, f.OUTPUTS_WAIT] > 0 and n.i[0, f.MODE] == f.ALIGNED_TIMEOUT:
         push(n, switch_time(n, k), f.OUTPUT_TIMER, s, k)
     pause = n.v[s, f.SYNC]
     n.v[k, f.PAUSE] = max(n.v[k, f.PAUSE], pause)
@@ -141,11 +142,26 @@ def check_cap(n: Sim, s: int, k: int) -> None:
         n.v[s, f.PERSISTED] += in_front
         snapshot(n, s, k, f.OVERTAKING)
     elif in_front < 1e-6:
-        snapshot(n, s, k, f.IN_ORDER)
+        snapshot(n, s, k, over_cap(n, s))
     else:
         n.i[s, f.CAP_WAITS] = 1
         return
     input_done(n, s, k)
+
+
+@compiled
+def over_cap(n: Sim, s: int) -> int:
+    """Return the kind of barrier that a subtask forwards if its output exceeds the cap (CAP-3).
+
+    The barrier may overtake later, unless the beginnings of records at a receiver could exceed the cap.
+    """
+    for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
+        receiver, begun = n.i[n.i[p, f.FIRST], f.RECEIVER], 0.0
+        for i in range(n.i[receiver, f.INPUT_FIRST], n.i[receiver, f.INPUT_END]):
+            begun += n.v[n.i[i, f.INPUT], f.RECORD]
+        if begun > n.v[0, f.CAP]:
+            return f.IN_ORDER
+    return f.TIMEOUTABLE
 
 
 @compiled
@@ -189,7 +205,7 @@ def on_barrier(n: Sim, s: int, c: int, k: int, kind: int) -> None:
     is_last = n.i[s, f.ARRIVALS] == n.i[s, f.INPUT_END] - n.i[s, f.INPUT_FIRST]
     mode = n.i[0, f.MODE]
     if mode == f.CAPPED:
-        if kind == f.OVERTAKING:
+        if kind == f.OVERTAKING or kind == f.TIMEOUTABLE:
             n.i[c, f.CLOSED] = 1
             n.v[c, f.FRONT] = n.v[c, f.REMOTE_BYTES]
         check_cap(n, s, k)
@@ -216,7 +232,7 @@ def on_barrier(n: Sim, s: int, c: int, k: int, kind: int) -> None:
 
 @compiled
 def let_overtake(n: Sim, s: int, k: int) -> None:
-    """Let the barriers that wait in the subtask's output overtake the data in front of them (AT-6, Q-5)."""
+    """Let the barriers that wait in the subtask's output overtake the data in front of them (AT-6, Q-5, CAP-3)."""
     room, sent = n.i[0, f.ROOM], 0
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         for c in range(n.i[p, f.FIRST], n.i[p, f.END]):
@@ -246,8 +262,10 @@ def trigger(n: Sim, s: int, k: int) -> None:
     n.i[s, f.DONE] = k
     mode = n.i[0, f.MODE]
     kind = f.IN_ORDER
-    if mode == f.UNALIGNED or (mode == f.CAPPED and output_bytes(n, s) <= n.v[0, f.CAP]):
+    if mode == f.UNALIGNED:
         kind = f.OVERTAKING
+    elif mode == f.CAPPED:
+        kind = f.OVERTAKING if output_bytes(n, s) <= n.v[0, f.CAP] else over_cap(n, s)
     elif mode == f.ALIGNED_TIMEOUT:
         kind = f.TIMEOUTABLE
     snapshot(n, s, k, kind)

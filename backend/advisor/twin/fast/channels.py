@@ -193,11 +193,14 @@ def take_first(n: Sim, c: int) -> float:
     if item > 0:
         n.i[c, f.DATA_COUNT] -= 1
         n.v[c, f.QUEUED] -= item
+        if n.i[c, f.WAITING_BARRIER] > 0:
+            leave_front(n, n.i[c, f.SENDER], item)
         return item
     k = int(-item) >> 2
     if is_over(n, n.i[c, f.RECEIVER], k):
         return item
-    if n.i[0, f.MODE] != f.AT_LEAST_ONCE:
+    mode = n.i[0, f.MODE]
+    if mode != f.AT_LEAST_ONCE and not (mode == f.CAPPED and int(-item) & 3 == f.TIMEOUTABLE):
         n.i[c, f.BLOCKED] = 1
     if n.i[c, f.WAITING_BARRIER] == k:
         n.i[c, f.WAITING_BARRIER] = 0
@@ -205,6 +208,26 @@ def take_first(n: Sim, c: int) -> float:
         n.i[s, f.OUTPUTS_WAIT] -= 1
         acknowledge(n, s, k)
     return item
+
+
+@compiled
+def leave_front(n: Sim, s: int, size: float) -> None:
+    """Note that output in front of a waiting barrier has left. The barriers overtake once the rest fits (CAP-3)."""
+    before = n.v[s, f.OUTPUT_FRONT]
+    n.v[s, f.OUTPUT_FRONT] = before - size
+    if n.i[0, f.MODE] == f.CAPPED and before - size <= n.v[0, f.CAP] < before:
+        push(n, n.v[0, f.NOW], f.OUTPUT_TIMER, s, n.i[s, f.STARTED])
+
+
+@compiled
+def overtake(n: Sim, c: int, k: int, before: int) -> None:
+    """Send a barrier past the data of the channel (UC-4). The data is read after it, or it would be persisted twice.
+
+    The subtask has sent its barrier to ``before`` other channels first.
+    """
+    n.i[c, f.OVERTAKEN] = k
+    late = n.v[0, f.BARRIER_COST] * (before + f.WAKE_SPREAD * draw(n))
+    push(n, n.v[0, f.NOW] + late + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
 
 
 @compiled
@@ -231,6 +254,10 @@ def send(n: Sim, c: int) -> None:
                 continue
             if n.i[s, f.CHECKPOINT] < k:
                 push(n, switch_time(n, k), f.INPUT_TIMER, s, k)
+        if item < 0 and n.i[0, f.MODE] == f.CAPPED and int(-item) & 3 == f.TIMEOUTABLE:
+            # The barrier has left in its place. It overtakes what the receiver has queued.
+            overtake(n, c, k, 0)
+            continue
         length = n.i[c, f.REMOTE_LENGTH]
         at = wrapped(n.i[c, f.REMOTE_HEAD] + length, room)
         if length == room:

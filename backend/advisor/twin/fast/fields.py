@@ -17,8 +17,8 @@ Ints = NDArray[np.int64]
 
 # Kinds of checkpoints.
 ALIGNED, AT_LEAST_ONCE, UNALIGNED, ALIGNED_TIMEOUT, CAPPED = range(5)
-# Kinds of barriers: in the queue and blocking, in the queue until a timeout, overtaking, and in the queue because the
-# edge does not let barriers overtake.
+# Kinds of barriers: in the queue and blocking, in the queue until a timeout or until the data in front fits the cap,
+# overtaking, and in the queue because the edge does not let barriers overtake.
 IN_ORDER, TIMEOUTABLE, OVERTAKING, FORCED = range(4)
 # How a pool chooses the channel of its next output.
 SHARES, IN_TURN, TO_ALL = range(3)
@@ -71,7 +71,7 @@ BUFFER_SIZE, ANNOUNCED, RATE, RECEIVED_BEFORE, IDLE_BEFORE = range(5)
  PERSISTING) = range(20)  # fmt: skip
 (SERVICE, SYNC, ASYNC_FIXED, UPLOAD, SOURCE_RATE, SOURCE_STEP, BURST_PERIOD, BURST_RATIO, BURST_FACTOR,
  CALLBACK_PERIOD, CALLBACK_TIME, FREE_AT, RECORD_TIME, NO_MAIL_UNTIL, LEFT, IDLE_TIME, IDLE_SINCE, EMITTED,
- FIRST_BARRIER, PERSISTED, STATE_DURABLE) = range(21)  # fmt: skip
+ FIRST_BARRIER, PERSISTED, STATE_DURABLE, OUTPUT_FRONT) = range(22)  # fmt: skip
 
 # Checkpoints.
 STATUS, ACKS = range(2)

@@ -15,9 +15,11 @@ import typer
 
 from backend.cli.options import OutputFormat, job_spec, pairs, seconds
 from backend.domain import spelling
+from backend.domain.errors import DomainError
 
 _DURATION_MAX_S = 86_400.0
 _RESCALED = "rescaled: "
+_COURSE_LEAST = 16
 _SEED_MAX = 2**63 - 1
 
 
@@ -51,6 +53,9 @@ def simulate(
         typer.echo(json.dumps(document, indent=2))
     else:
         typer.echo("\n".join(_lines(document)))
+    refusals = [rescale["refusal"] for rescale in document["rescales"] if rescale["refusal"] is not None]
+    if refusals:
+        raise DomainError(f"the job ran on after a rescale was refused: {'; '.join(refusals)}")
 
 
 @contextmanager
@@ -80,29 +85,25 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if document["ended_at_us"] is not None:
         yield f"the job has been {document['status']} since {_seconds(document['ended_at_us'])}"
     yield ""
+    width = max([_COURSE_LEAST, *(len(checkpoint["course"]) + 2 for checkpoint in document["checkpoints"])])
     yield _row(
-        *("id", "status", "barrier", "triggered", "end to end", "start delay", "alignment", "async", "written"),
-        *("full size", "last"),
+        *("id", "status", f"{'barrier':<{width}}", "triggered", "end to end", "start delay", "alignment", "async"),
+        *("written", "full size", "in flight", "last"),
     )
     for checkpoint in document["checkpoints"]:
         yield _row(
             checkpoint["id"],
             checkpoint["reason"] or checkpoint["status"],
-            checkpoint["barrier"],
+            f"{checkpoint['course']:<{width}}",
             *(_seconds(checkpoint[k]) for k in ("triggered_at_us", "end_to_end_us", "start_delay_max_us")),
             *(_seconds(checkpoint[k]) for k in ("alignment_max_us", "async_max_us")),
             spelling.size(checkpoint["written_bytes"] + checkpoint["channel_state"]["written_bytes"]),
             spelling.size(checkpoint["state_bytes"] + checkpoint["persisted_bytes"]),
+            spelling.size(checkpoint["persisted_bytes"]),
             checkpoint["last_subtask"] or "-",
         )
     yield from _starts_and_stops(document)
-    files = document["channel_files"]
-    if files["created"]:
-        yield ""
-        yield (
-            f"files of channel state: {files['created']} created, {files['deleted']} deleted, "
-            f"{spelling.size(files['written_bytes'])} written, {spelling.size(files['stored_bytes'])} stored at the end"
-        )
+    yield from _channel_files(document)
     yield ""
     yield f"{'vertex':<24} {'busy':>6} {'held back':>10} {'idle':>6} {'records in':>12}"
     for vertex in document["vertices"]:
@@ -111,10 +112,25 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{vertex['id']:<24} {busy:>6} {held:>10} {idle:>6} {sum(vertex['records_in']):>12}"
 
 
+def _channel_files(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sums of the files of channel state. A piece below Flink's limit is in the metadata, not in a file."""
+    files = document["channel_files"]
+    pieces = sum(checkpoint["channel_state"]["streams"] for checkpoint in document["checkpoints"])
+    if not (pieces or files["created"]):
+        return
+    yield ""
+    of_pieces = f" for {pieces} pieces" if pieces else ""
+    yield (
+        f"files of channel state: {files['created']} created{of_pieces}, {files['deleted']} deleted, "
+        f"{spelling.size(files['written_bytes'])} written, {spelling.size(files['stored_bytes'])} stored at the end"
+    )
+
+
 def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table of the job's restarts, rescales and stops, in time order."""
     rows = [(r["stopped_at_us"], _restarted(r)) for r in document["restarts"]]
     rows += [(s["requested_at_us"], _stopped(s)) for s in document["stops"]]
+    rows += [(r["requested_at_us"], _refused(r)) for r in document["rescales"] if r["refusal"] is not None]
     if not rows:
         return
     yield ""
@@ -147,13 +163,17 @@ def _stopped(stop: Mapping[str, Any]) -> str:
     return _event(_seconds(stop["requested_at_us"]), "stop", "-", "-", "-", "-", why)
 
 
+def _refused(rescale: Mapping[str, Any]) -> str:
+    return _event(_seconds(rescale["requested_at_us"]), "refused", "-", "-", "-", "-", f"rescale: {rescale['refusal']}")
+
+
 def _event(*cells: object) -> str:
     widths = (11, 10, 14, 10, 10, 10, 0)
     return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _row(*cells: object) -> str:
-    widths = (5, 22, 17, 10, 11, 12, 10, 9, 10, 10, 0)
+    widths = (5, 22, 0, 10, 11, 12, 10, 9, 10, 10, 10, 0)
     return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 

@@ -491,6 +491,8 @@ class CheckpointOut(CheckpointBoundsOut):
     kind: CheckpointKind
     status: CheckpointStatus
     mode: Literal["aligned", "unaligned", "at-least-once"] | Protocol | None
+    course: str | None = None
+    """How the checkpoint went, in words, such as ``aligned, then unaligned after 1 s``; null if that is not known."""
     triggered_at: datetime
     latest_ack_at: datetime | None
     end_to_end_duration_ms: int | None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Guarantee, Protocol
+from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, Guarantee, Protocol
 
 AT_LEAST_ONCE: Final = "at-least-once"
 AnyMode = Mode | Protocol | Literal["at-least-once"]
@@ -24,6 +24,38 @@ MODE_WORDS: Final[Mapping[str, str]] = {
     "chandy-lamport-overtaking": "Chandy-Lamport, overtaking",
     "unaligned-last-barrier": "unaligned, last barrier",
 }
+
+
+def course_of(mode: str | None, *, aligned_timeout_ms: int | None, has_cap: bool) -> str | None:
+    """Return in words how a checkpoint of this mode went. Return None if its mode is not known.
+
+    An unaligned checkpoint of a job with an aligned timeout began aligned. A cap on in-flight data limits what an
+    unaligned checkpoint persists. It keeps a checkpoint aligned if nothing could be overtaken within it.
+    """
+    if mode is None:
+        return None
+    words = MODE_WORDS.get(mode, mode)
+    if mode not in (Mode.ALIGNED, Mode.UNALIGNED):
+        return words
+    if has_cap:
+        return f"{words}, capped"
+    if mode == Mode.UNALIGNED and aligned_timeout_ms:
+        return f"aligned, then unaligned after {_spelled(aligned_timeout_ms)}"
+    return words
+
+
+def course_of_checkpoint(header: CheckpointHeader, config: CheckpointConfig | None = None) -> str | None:
+    """Return in words how a checkpoint went, by the settings of its run."""
+    mode = mode_of_checkpoint(header, config)
+    if config is None or header.kind is not CheckpointKind.CHECKPOINT or not config.is_unaligned_enabled:
+        return course_of(mode, aligned_timeout_ms=None, has_cap=False)
+    has_cap = config.inflight_cap_bytes is not None
+    return course_of(mode, aligned_timeout_ms=config.aligned_timeout_ms, has_cap=has_cap)
+
+
+def _spelled(ms: int) -> str:
+    """Return a setting as a user writes it: ``1 s``, not ``1.0 s``."""
+    return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
 
 
 def mode_of(config: CheckpointConfig | None) -> AnyMode | None:

@@ -38,6 +38,7 @@ def checkpoint(record: MeasuredCheckpoint, graph: Graph, ids: Mapping[str, str])
         "id": record.id,
         "type": record.barrier.snapshot_type.value,
         "barrier": record.barrier.alignment.value,
+        "course": record.course,
         "is_consistent_for_queries": record.is_consistent_for_queries,
         "is_incremental": record.is_incremental,
         "written_bytes": record.written_bytes,

@@ -9,7 +9,7 @@ from backend.analysis.measures.delay import VertexDelay, vertex_delays
 from backend.analysis.measures.phases import VertexPhases
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointConfig
-from backend.domain.checkpoint_mode import mode_of_checkpoint
+from backend.domain.checkpoint_mode import course_of_checkpoint, mode_of_checkpoint
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology
 from backend.services.graph_layout import layout
@@ -38,6 +38,7 @@ def checkpoint_out(
         record,
         h,
         mode=mode_of_checkpoint(h, config),
+        course=course_of_checkpoint(h, config),
         is_lost=is_lost,
         is_lower_bound=h.is_partly_acknowledged,
         subtask_count=h.subtask_count or None,

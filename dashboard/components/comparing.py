@@ -124,7 +124,7 @@ def side(one: ComparedOut | None, letter: str, where: tzinfo, *, is_named: bool 
         html.Span(f"of {one.job.name}", className="hint", title=f"target {one.job.target_name}") if is_named else None,
         status.checkpoint(c),
         status.failure(c),
-        None if one.batch is not None else status.mode(c.mode),
+        None if one.batch is not None else status.mode(c.mode, c.course),
         at,
     ]
     return [html.Div([t for t in title if t is not None], className="title-row"), cards.facts(facts)]

@@ -155,11 +155,14 @@ def kind(verdict: VerdictOut, tone: Tone, engine: CapabilitiesOut | None = None)
     return badge(kind_word(verdict.kind, engine), KIND_ICONS[verdict.kind], tone, hint="what limits the job")
 
 
-def mode(value: str | None) -> html.Span:
-    """Build a chip with the alignment mode of a checkpoint or job."""
+def mode(value: str | None, course: str | None = None) -> html.Span:
+    """Build a chip with the alignment mode of a checkpoint or job, or with how the checkpoint went (``course``)."""
     if value is None:
         return html.Span("mode not reported", className="chip", title="not reported by the engine")
-    return html.Span([html.Span(className=f"swatch mode-{value}"), mode_word(value)], className="chip")
+    words = course or mode_word(value)
+    return html.Span(
+        [html.Span(className=f"swatch mode-{value}"), words], className="chip chip-wraps" if course else "chip"
+    )
 
 
 def mode_word(value: str) -> str:

@@ -224,7 +224,7 @@ def _head(found: CheckpointDetailOut) -> list[Component]:
         " / ",
         dcc.Link(f"{found.kind.value.replace('-', ' ').capitalize()} {found.checkpoint_id}", href=here),
     ]
-    title = [html.H1("Space-time diagram"), status.checkpoint(found), status.mode(found.mode)]
+    title = [html.H1("Space-time diagram"), status.checkpoint(found), status.mode(found.mode, found.course)]
 
     def link(number: int | None) -> str | None:
         return None if number is None else routes.space_time(found.job_id, found.run_id, number)

@@ -5,6 +5,7 @@ The same job, settings and seed give the same results (DET-4).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,8 +46,7 @@ def simulate(
     ``progress`` is called with the virtual time after every 0.25 s of virtual time. ``is_size_only`` makes the run
     faster and changes no result: only the sizes of records are tracked, not their bytes.
 
-    Raises:
-        PlanError: the job file requests a parallelism at which the job cannot be restored (RS-11).
+    If a rescale of the job file is refused (RS-11), the job goes on without it, and the results contain the refusal.
     """
     engine = JobEngine(spec, seed=seed, is_size_only=is_size_only)
     terminal: list[MeasuredCheckpoint] = []
@@ -55,9 +55,6 @@ def simulate(
     while at_us < duration_us:
         at_us = min(duration_us, at_us + _SLICE_US)
         engine.run_until(at_us)
-        for rescale in engine.rescales:
-            if rescale.refusal is not None:
-                raise rescale.refusal
         if progress is not None:
             progress(at_us)
     return SimulationResult(_document(engine, terminal))
@@ -85,7 +82,7 @@ def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str
             "in_progress": coordinator.in_progress_count,
             "restored": coordinator.restored_count,
         },
-        "channel_files": _channel_files(engine),
+        "channel_files": _channel_files(engine, terminal),
         "status": engine.status,
         "ended_at_us": engine.ended_at_us,
         "rescales": [_rescale(rescale) for rescale in engine.rescales],
@@ -99,12 +96,18 @@ def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str
     }
 
 
-def _channel_files(engine: JobEngine) -> dict[str, Any]:
-    """Return the files of channel state that checkpoints or subtasks share (FM-4), and the spill logs (SP-2, SP-5).
-
-    All values are 0 with ad-hoc spilling and unmerged files, where channel state is a part of each checkpoint.
-    """
-    store = engine.env.channel_files.store
+def _channel_files(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str, Any]:
+    """Return the sums of the files of channel state (FM-4, SP-5): files of checkpoints, shared files, or spill logs."""
+    config, store = engine.config, engine.env.channel_files.store
+    if not (config.spills_continuously or config.merges_files or config.are_buffers_incremental):
+        kept = {completed.record.id for completed in engine.coordinator.completed}
+        writes = [(record.id in kept, record.channel_write) for record in terminal if record.acks]
+        return {
+            "created": sum(write.new_files for _, write in writes),
+            "deleted": sum(write.new_files for is_kept, write in writes if not is_kept),
+            "written_bytes": sum(write.written_bytes for _, write in writes),
+            "stored_bytes": sum(write.written_bytes for is_kept, write in writes if is_kept),
+        }
     return {
         "created": store.created_count,
         "deleted": store.deleted_count,
@@ -122,6 +125,7 @@ def _rescale(rescale: Rescale) -> dict[str, Any]:
         "restored_id": rescale.restored_id,
         "persisted_bytes": rescale.persisted_bytes,
         "status": rescale.status,
+        "refusal": None if rescale.refusal is None else str(rescale.refusal),
         "cost": None if rescale.restart is None else _restart(rescale.restart),
     }
 
@@ -180,6 +184,8 @@ def _checkpoint(engine: JobEngine, record: MeasuredCheckpoint) -> dict[str, Any]
         "triggered_at_us": record.triggered_at_us,
         "end_to_end_us": record.end_to_end_us,
         "barrier": record.barrier.alignment.value,
+        "course": record.course,
+        "cap": _cap(record),
         "acknowledged": len(record.acks),
         "total": record.total,
         "reason": None if record.reason is None else record.reason.value,
@@ -194,6 +200,15 @@ def _checkpoint(engine: JobEngine, record: MeasuredCheckpoint) -> dict[str, Any]
         "channel_state": record.channel_write._asdict(),
         "last_subtask": None if last is None else _name(engine, last[0]),
     }
+
+
+def _cap(record: MeasuredCheckpoint) -> dict[str, Any] | None:
+    """Return what the subtasks did at their caps (CAP-7): the number of each action, and the longest wait."""
+    decisions = [a.measured.cap for a in record.acks.values() if a.measured.cap is not None]
+    if not decisions:
+        return None
+    actions = Counter(decision.action.value for decision in decisions)
+    return {"actions": dict(sorted(actions.items())), "waited_max_us": max(d.waited_us for d in decisions)}
 
 
 def _name(engine: JobEngine, key: tuple[int, int]) -> str:

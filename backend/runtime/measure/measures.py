@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple
 
+from backend.domain.advice import Mode
+from backend.domain.checkpoint_mode import course_of
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.job.graph import Graph
@@ -311,6 +313,16 @@ class MeasuredCheckpoint:
             writing += change
             most = max(most, writing)
         return most
+
+    @property
+    def course(self) -> str:
+        """How the checkpoint went, in words. The alignment of its barrier says only how it began (OPT-6, CAP-3)."""
+        barrier = self.barrier
+        if not (barrier.is_timeoutable or barrier.is_capped):
+            return barrier.alignment.value
+        mode = Mode.UNALIGNED if self.persisted_bytes else Mode.ALIGNED
+        timeout_ms = (barrier.aligned_timeout_us or 0) // 1000
+        return course_of(mode, aligned_timeout_ms=timeout_ms, has_cap=barrier.is_capped) or mode.value
 
     @property
     def is_consistent_for_queries(self) -> bool:

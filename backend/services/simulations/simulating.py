@@ -30,7 +30,7 @@ from backend.contracts.simulations import SimulatedCheckpointOut, SimulationIn, 
 from backend.contracts.space_time import SpaceTimeOut
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
-from backend.domain.checkpoint_mode import mode_of_checkpoint
+from backend.domain.checkpoint_mode import course_of_checkpoint, mode_of_checkpoint
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError, TooLargeError
 from backend.domain.ids import VertexId
@@ -246,11 +246,12 @@ def _barriers(checkpoint: Checkpoint, evidence: JobEvidence, events: Sequence[Ba
 
 def _row(checkpoint: Checkpoint, planned: PlannedRun, link: str) -> dict[str, Any]:
     """Return the fields of ``CheckpointOut`` that the header does not have."""
-    details = checkpoint.details
+    details, config = checkpoint.details, config_of(planned.spec.config)
     return {
         "job_id": planned.spec.name,
         "run_id": planned.protocol,
-        "mode": mode_of_checkpoint(checkpoint.header, config_of(planned.spec.config)),
+        "mode": mode_of_checkpoint(checkpoint.header, config),
+        "course": course_of_checkpoint(checkpoint.header, config),
         "start_delay_max_ms": largest([v for d in details for v in d.start_delay_ms]),
         "alignment_max_ms": largest([v for d in details for v in d.alignment_duration_ms]),
         "sync_max_ms": largest([v for d in details for v in d.sync_duration_ms]),

@@ -140,7 +140,7 @@ def _how_known(c: CheckpointOut) -> str:
 def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:
     c = checkpoint
     lines = [
-        f"<b>{c.kind.value} {c.checkpoint_id}</b> {state_words(c)}, {mode_of(c)}",
+        f"<b>{c.kind.value} {c.checkpoint_id}</b> {state_words(c)}, {c.course or mode_of(c)}",
         f"{text.duration(shown_duration_ms(c, now))}{_how_known(c)}",
         *_barrier_lines(c),
         f"{text.instant(c.triggered_at, where)} ({text.instant_utc(c.triggered_at)})",

@@ -51,7 +51,7 @@ def summary(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None, change
 def table(checkpoints: Sequence[CheckpointOut]) -> Table:
     rows = tuple(
         (
-            c.checkpoint_id, c.run_id, c.kind.value, state_words(c), c.mode, c.triggered_at.isoformat(),
+            c.checkpoint_id, c.run_id, c.kind.value, state_words(c), c.course or c.mode, c.triggered_at.isoformat(),
             c.end_to_end_duration_ms, c.acknowledged_count, c.subtask_count, c.start_delay_max_ms, c.alignment_max_ms,
             c.sync_max_ms, c.async_max_ms, c.checkpointed_size_bytes, c.full_state_size_bytes, c.persisted_bytes,
             c.failure_message or (c.failure_reason.value if c.failure_reason else None),

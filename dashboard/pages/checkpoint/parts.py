@@ -46,7 +46,7 @@ def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
         html.H1(f"{_kind(found)} {found.checkpoint_id}"),
         status.checkpoint(found),
         status.failure(found),
-        *((status.mode(found.mode),) if found.capabilities.has_barriers else ()),
+        *((status.mode(found.mode, found.course),) if found.capabilities.has_barriers else ()),
         html.Span(at, className="hint", title=at_utc),
         *status.clock(found.clock_offset_ms),
     ]

@@ -52,7 +52,7 @@ def recent_card(
             [
                 html.Td(_link(c, "batch" if engine.is_micro_batched else c.kind.value)),
                 html.Td([status.checkpoint(c), " ", status.failure(c)]),
-                *((html.Td(status.mode(c.mode)),) if engine.has_barriers else ()),
+                *((html.Td(status.mode(c.mode, c.course)),) if engine.has_barriers else ()),
                 html.Td(text.instant(c.triggered_at, where), title=text.instant_utc(c.triggered_at)),
                 html.Td(text.duration(c.end_to_end_duration_ms), className="right number"),
                 *((_acknowledged_cell(c),) if engine.has_subtasks else ()),

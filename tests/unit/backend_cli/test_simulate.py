@@ -42,6 +42,30 @@ stop = "drain"
 """
 
 
+_HELD_BACK = """
+name = "held back"
+seed = 7
+[config]
+execution.checkpointing.interval = "400 ms"
+execution.checkpointing.unaligned.enabled = "true"
+taskmanager.memory.segment-size = 4096
+[[vertex]]
+id = "source"
+kind = "source"
+parallelism = 2
+cost_us = 100
+[[vertex]]
+id = "count"
+kind = "keyed+sink"
+parallelism = 2
+cost_us = 2000
+[[edge]]
+from = "source"
+to = "count"
+partitioner = "hash"
+"""
+
+
 @pytest.fixture
 def job(tmp_path):
     path = tmp_path / "orders.toml"
@@ -110,3 +134,65 @@ def test_the_time_after_the_end_of_a_job_is_not_idle_time(job, capsys):
         vertices = json.loads(capsys.readouterr().out)["vertices"]
         shares += [[vertex[key] for vertex in vertices for key in ("busy_ratio", "idle_ratio")]]
     assert shares[0] == shares[1]
+
+
+@pytest.fixture
+def held_back(tmp_path):
+    path = tmp_path / "held-back.toml"
+    path.write_text(_HELD_BACK)
+    return str(path)
+
+
+def _table(capsys, *args):
+    assert run(["simulate", *args, "--duration", "2s"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if line.startswith("id "))
+    rows = lines[lines.index(head) + 1 :]
+    rows = rows[: rows.index("")]
+    assert rows
+    at = [head.index(name) for name in ("barrier", "triggered", "in flight", "last")]
+    return [tuple(row[begin:end].strip() for begin, end in ((at[0], at[1]), (at[2], at[3]))) for row in rows]
+
+
+def test_a_checkpoint_that_switched_is_listed_as_that_with_its_in_flight_bytes(held_back, capsys):
+    rows = _table(capsys, held_back, "--set", "execution.checkpointing.aligned-checkpoint-timeout=100 ms")
+    assert {course for course, _ in rows} == {"aligned, then unaligned after 100 ms"}
+    assert all(in_flight not in ("", "0 B") for _, in_flight in rows)
+
+
+def test_a_checkpoint_that_a_cap_kept_aligned_is_listed_as_that(held_back, capsys):
+    assert set(_table(capsys, held_back, "--set", "runtime.inflight-cap.bytes=0")) == {("aligned, capped", "0 B")}
+    assert {course for course, _ in _table(capsys, held_back, "--set", "runtime.inflight-cap.bytes=20 kb")} == {
+        "unaligned, capped"
+    }
+
+
+def test_a_refused_rescale_keeps_the_results_and_ends_with_the_reason(job, tmp_path, capsys):
+    path = tmp_path / "refused.toml"
+    point = 'point = "coordinator.metadata"\nat = "1900 ms"\naction = "error"'
+    rescale = _JOB.replace('point = "coordinator.on-ack"\nat = "4 s"\naction = "crash"', point)
+    path.write_text(rescale.replace('vertex = "count"', 'from = "savepoint"\nvertex = "count"'))
+    assert run(["simulate", str(path), "--duration", "3s", "--format", "json"]) == 2
+    shown = capsys.readouterr()
+    document = json.loads(shown.out)
+    [rescale] = document["rescales"]
+    assert (rescale["status"], document["virtual_time_us"], document["restart_count"]) == ("REFUSED", 3_000_000, 0)
+    assert "the savepoint to rescale from failed" in rescale["refusal"]
+    assert rescale["refusal"] in shown.err
+    assert document["counts"]["completed"] > 2
+    assert run(["simulate", str(path), "--duration", "3s"]) == 2
+    text = capsys.readouterr().out
+    assert f"rescale: {rescale['refusal']}" in text
+    assert text.splitlines()[-1].startswith("count")
+
+
+def test_the_sums_of_channel_files_count_the_files_of_unmerged_checkpoints_too(held_back, capsys):
+    created = []
+    for merges in ("false", "true"):
+        merging = f"execution.checkpointing.file-merging.enabled={merges}"
+        assert run(["simulate", held_back, "--duration", "2s", "--set", merging, "--format", "json"]) == 0
+        files = json.loads(capsys.readouterr().out)["channel_files"]
+        assert files["created"] - files["deleted"] >= (files["stored_bytes"] > 0)
+        assert files["written_bytes"] >= files["stored_bytes"] > 0
+        created.append(files["created"])
+    assert created[0] >= created[1] > 0

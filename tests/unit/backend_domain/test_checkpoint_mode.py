@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import CheckpointConfig, Protocol
-from backend.domain.checkpoint_mode import AT_LEAST_ONCE, MODE_WORDS, mode_of, mode_of_checkpoint
+from backend.domain.checkpoint import CheckpointConfig, CheckpointKind, Protocol
+from backend.domain.checkpoint_mode import (
+    AT_LEAST_ONCE,
+    MODE_WORDS,
+    course_of_checkpoint,
+    mode_of,
+    mode_of_checkpoint,
+)
 from dashboard.components import status
 from dashboard.figures.timeline.marks import mode_of as mode_on_the_timeline
+from dashboard.figures.timeline.words import table
 from tests.support.api_examples import example
 from tests.support.handwritten_jobs import LAST, completed, detail
 
@@ -44,3 +54,40 @@ def test_the_badge_and_the_timeline_say_at_least_once():
 
     assert status.mode(AT_LEAST_ONCE).children[1] == "at least once"
     assert mode_on_the_timeline(checkpoint) == "at least once"
+
+
+@pytest.mark.parametrize(
+    ("is_unaligned", "changed", "course"),
+    [
+        (True, {"aligned_timeout_ms": 1_000}, "aligned, then unaligned after 1 s"),
+        (True, {"aligned_timeout_ms": 1_250}, "aligned, then unaligned after 1250 ms"),
+        (False, {"aligned_timeout_ms": 1_000}, "aligned"),
+        (True, {"aligned_timeout_ms": 0}, "unaligned"),
+        # The runtime has no aligned timeout under a cap.
+        (False, {"aligned_timeout_ms": 0, "inflight_cap_bytes": 64_000}, "aligned, capped"),
+        (True, {"aligned_timeout_ms": 0, "inflight_cap_bytes": 64_000}, "unaligned, capped"),
+        (False, {"is_unaligned_enabled": False, "inflight_cap_bytes": 64_000}, "aligned"),
+        (None, {"aligned_timeout_ms": 1_000}, None),
+    ],
+)
+def test_a_checkpoint_is_named_as_it_went(is_unaligned: bool | None, changed: dict[str, Any], course: str | None):
+    header = replace(completed(1, detail(LAST, first=[1, 2])).header, is_unaligned=is_unaligned)
+
+    assert course_of_checkpoint(header, replace(EXACT, **({"is_unaligned_enabled": True} | changed))) == course
+
+
+def test_a_savepoint_of_a_job_with_a_timeout_and_a_checkpoint_of_an_unknown_job_are_named_by_their_mode():
+    config = replace(EXACT, is_unaligned_enabled=True, aligned_timeout_ms=1_000)
+    header = replace(completed(1, detail(LAST, first=[1, 2])).header, is_unaligned=False)
+
+    assert course_of_checkpoint(replace(header, kind=CheckpointKind.SAVEPOINT), config) == "aligned"
+    assert course_of_checkpoint(replace(header, is_unaligned=True)) == "unaligned"
+
+
+def test_the_badge_and_the_timeline_name_a_switched_checkpoint_as_it_went():
+    switched = example("checkpoint").model_copy(
+        update={"mode": "unaligned", "course": "aligned, then unaligned after 1 s"}
+    )
+
+    assert status.mode(switched.mode, switched.course).children[1] == switched.course
+    assert switched.course in table([switched]).rows[0]

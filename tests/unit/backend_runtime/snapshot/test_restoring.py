@@ -11,7 +11,7 @@ from backend.domain.errors import PlanError
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec, Graph, Partitioner, VertexKind, VertexSpec
-from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
+from backend.runtime.measure.measures import ChannelState, Finished, SubtaskSnapshot
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
 from backend.runtime.snapshot.capabilities import SnapshotKind
 from backend.runtime.snapshot.metadata import (
@@ -239,7 +239,9 @@ def test_a_source_whose_subtasks_do_not_read_the_assigned_splits_is_not_restored
     read = read_checkpoint(_stored(engine))
     source = read.vertices["source"]
     assert source.splits == (0, 1)
-    for subtasks in ((source.subtasks[0],) * 2, (source.subtasks[0],)):
+    ended = replace(source.subtasks[0], finished=Finished.OPERATORS)
+    # A finished subtask may explain that a split is missing, but not that another one is held twice.
+    for subtasks in ((source.subtasks[0],) * 2, (source.subtasks[0],), (source.subtasks[0], ended)):
         broken = replace(read, vertices={**read.vertices, "source": replace(source, subtasks=subtasks)})
         with pytest.raises(
             PlanError, match=r"CK-1 at 'source': its subtasks read the splits \[0(, 0)?\], but \[0, 1\]"

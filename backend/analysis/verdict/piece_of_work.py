@@ -27,7 +27,6 @@ from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     BACKPRESSURED_OK_RATIO,
-    HOP_MIN_MS,
     PHASE_MIN_RATIO,
     PIECE_MIN_MS,
     PRESSURE_WINDOW_S,
@@ -110,7 +109,7 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
     is_suspect = case.suspect is not None and case.suspect.vertex_id == vertex_id
     # A task whose busy time is not reported may be busy, unless it reports back-pressure.
     full = load.full_subtasks if load.has_busy else indices_of(load.backpressured <= BACKPRESSURED_OK_RATIO)
-    waiting = tuple(i for i in full if hop is not None and i < hop.size and hop[i] >= max(HOP_MIN_MS, least))
+    waiting = tuple(i for i in full if hop is not None and i < hop.size and hop[i] >= least)
     subtasks = full if is_suspect else waiting
     if not subtasks:
         return None

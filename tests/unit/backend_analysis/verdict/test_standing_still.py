@@ -266,15 +266,18 @@ def test_an_intermittent_wait_with_bursts_of_input_is_a_queue():
 
 
 @pytest.mark.parametrize(
-    ("busy", "kind", "named"),
+    ("busy", "second_ms", "kind", "named"),
     [
-        ([0.35, 0.35, 0.30, 0.30], VerdictKind.CAPACITY, (0, 1, 2, 3)),
-        ([0.35, 0.35, 0.05, 0.05], VerdictKind.SKEW, (0, 1)),
+        ([0.35, 0.35, 0.30, 0.30], 4_000, VerdictKind.CAPACITY, (0, 1, 2, 3)),
+        ([0.35, 0.35, 0.05, 0.05], 4_000, VerdictKind.SKEW, (0, 1)),
+        pytest.param([0.35, 0.05, 0.05, 0.05], 900, VerdictKind.SKEW, (0,), id="a much shorter queue is not named"),
     ],
 )
-def test_a_queue_in_bursts_before_some_subtasks_is_skew_only_if_their_siblings_are_much_less_busy(busy, kind, named):
+def test_a_queue_in_bursts_before_some_subtasks_is_skew_only_if_their_siblings_are_much_less_busy(
+    busy, second_ms, kind, named
+):
     def reached(number):
-        return [4_000, 4_000, 30, 30] if number % 3 == 0 else [15] * 4
+        return [4_000, second_ms, 30, 30] if number % 3 == 0 else [15] * 4
 
     run = [
         completed(

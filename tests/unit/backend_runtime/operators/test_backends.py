@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.runtime.job.config import RuntimeConfig, StateBackend
+from backend.runtime.operators.backends import sst
 from backend.runtime.operators.backends.base import Chain, ChainBackend, Piece, Snapshot
 from backend.runtime.operators.backends.changelog import ChangelogBackend
 from backend.runtime.operators.backends.choice import backend_of
@@ -155,6 +156,25 @@ def test_the_history_of_sorted_files_is_bounded_and_a_merge_leaves_out_deleted_r
         states.snapshot(k)
     oldest, *_ = states.snapshot(80).pieces
     assert all(change.op is Op.PUT for data in oldest.groups.values() for change in decoded(data))
+
+
+def test_a_row_whose_deletion_is_merged_only_with_newer_files_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The oldest file still has the row, so the merged file has to keep the deletion."""
+    monkeypatch.setattr(sst, "_LEVEL_BYTES", 10_000)
+    states = States(StateBackend.SST)
+    for key in range(200):
+        states.value.set(key, key)
+    states.list.extend(7, [1])
+    whole = states.snapshot(1)
+    states.list.replace(7, [])
+    for k in range(2, 8):
+        states.value.set(k, 2 * k)
+        last = states.snapshot(k)
+        assert dict(last) == states.keyed.dump()
+        assert last.pieces[0] == whole.pieces[0], "the large file is not merged"
+    assert len(last.pieces) < 7, "the newer files are merged"
 
 
 def test_a_difference_is_at_most_as_large_as_the_log_of_the_same_interval() -> None:

@@ -304,6 +304,7 @@ class Gathered:
             counts=observed.counts or before.counts,
             placements=observed.placements or before.placements,
             exceptions=observed.exceptions or before.exceptions,
+            losses=observed.losses or before.losses,
         )
         for checkpoint in observed.checkpoints:
             known = self.checkpoints.get(checkpoint.header.checkpoint_id)
@@ -327,6 +328,7 @@ class Gathered:
             counted_at=read_at,
             placements=last.placements,
             exceptions=last.exceptions,
+            losses=last.losses,
             restart_count=last.restart_count,
             state=last.state,
             engine_state=last.engine_state,

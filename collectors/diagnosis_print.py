@@ -70,6 +70,7 @@ _KIND = {
     VerdictKind.REPLAY: "replaying in-flight data",
     VerdictKind.SLOW_HOST: "slow host",
     VerdictKind.RESTARTS: "restart loop",
+    VerdictKind.LOST_ROWS: "output is lost",
     VerdictKind.REFUSED: "checkpoints are refused",
     VerdictKind.GROWTH: "something grows with each checkpoint",
     VerdictKind.CHECKPOINTING_OFF: "no checkpoint protects the state",

@@ -97,7 +97,7 @@ def _of_job(settings: RuleSettings, signal: JobSignal) -> Reading:
     if signal.stale_reason is not None and not _is_about_reading(settings, signal):
         return Reading(ReadingKind.UNKNOWN, signal.stale_reason)
     is_off = signal.config is not None and signal.config.is_off and signal.opened is None
-    if is_off and settings.rule.name is not RuleName.JOB_RESTARTS:
+    if is_off and settings.rule.name not in _WITHOUT_CHECKPOINTS:
         return clear(signal, "checkpointing is off")
     return _JOB_RULES[settings.rule.name](settings, signal)
 
@@ -460,8 +460,10 @@ _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
     RuleName.CHECKPOINT_STUCK: _stuck,
     RuleName.STATE_GROWING: unlisted_conditions.growing,
     RuleName.JOB_RESTARTS: _restarts,
+    RuleName.ROWS_LOST: unlisted_conditions.losing,
     RuleName.JOB_UNREADABLE: _unreadable,
 }
+_WITHOUT_CHECKPOINTS = (RuleName.JOB_RESTARTS, RuleName.ROWS_LOST)
 _TARGET_RULES: Mapping[RuleName, Callable[[RuleSettings, TargetSignal], Reading]] = {
     RuleName.TARGET_UNREACHABLE: _unreachable,
     RuleName.COLLECTOR_STALE: _stale,

@@ -35,6 +35,7 @@ class RuleName(StrEnum):
     CHECKPOINT_STUCK = "CheckpointStuck"
     STATE_GROWING = "StateGrowing"
     JOB_RESTARTS = "JobRestarts"
+    ROWS_LOST = "RowsLost"
     JOB_UNREADABLE = "JobUnreadable"
     TARGET_UNREACHABLE = "TargetUnreachable"
     COLLECTOR_STALE = "CollectorStale"
@@ -242,6 +243,16 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.CRITICAL,
         "The job restarts again and again, whether or not its checkpoints are well.",
         thresholds=(Threshold("restarts_min_count", 3, 3, 10, "restarts in a row needed to fire", is_whole=True),),
+    ),
+    Rule(
+        RuleName.ROWS_LOST,
+        Subject.JOB,
+        Severity.CRITICAL,
+        "Output is lost although checkpoints complete: transactions were too old to be committed.",
+        thresholds=(
+            Threshold("lost_min_count", 1, 1, 1000, "lost transactions needed to fire", is_whole=True),
+            Threshold("window_s", 3600.0, 60.0, 86_400.0, "seconds for which a loss counts"),
+        ),
     ),
     Rule(
         RuleName.JOB_UNREADABLE,

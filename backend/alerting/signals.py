@@ -17,6 +17,7 @@ from backend.analysis.measures.growing import Growth
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
+from backend.domain.losses import Loss
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import ReplayDebt
 from backend.domain.target import TargetState
@@ -123,6 +124,8 @@ class JobSignal:
     place: Place = Place()
     restarted_at: tuple[datetime, ...] = ()
     """The times of the newest failures after which the run restarted."""
+    losses: tuple[Loss, ...] = ()
+    """The newest losses of output in the run, newest first."""
     intermittence: Intermittence | None = None
     """How often the cause that the verdict names strikes; None if it always does, or if there is no verdict yet."""
     debt: ReplayDebt | None = None

@@ -1,6 +1,8 @@
-"""Conditions that the listed checkpoints do not show: all are refused before they start, or something grows."""
+"""Conditions that the listed checkpoints do not show: all are refused, something grows, or output is lost."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from backend.alerting.lifecycle import LinkedCheckpoint, Reading, ReadingKind
 from backend.alerting.readings import active, clear
@@ -8,6 +10,7 @@ from backend.alerting.rules import RuleSettings
 from backend.alerting.signals import JobSignal
 from backend.analysis.measures.growing import sentence
 from backend.analysis.words import sentences as say
+from backend.domain import losses
 
 
 def refused(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -29,6 +32,25 @@ def refused(settings: RuleSettings, signal: JobSignal) -> Reading:
     about = "about " if refusal.is_about else ""
     summary = f"{signal.name}: {about}{count} checkpoints in a row {how}"
     return active(signal, summary, f"None has begun for {silent}. ", signal.place, linked, value=count)
+
+
+def losing(settings: RuleSettings, signal: JobSignal) -> Reading:
+    """Evaluate whether transactions were lost, because they were older than their timeout when they were committed."""
+    since = signal.now_engine - timedelta(seconds=settings["window_s"])
+    found = [loss for loss in signal.losses if loss.at >= since]
+    count = sum(loss.transaction_count for loss in found)
+    if count < settings["lost_min_count"]:
+        return clear(signal, f"{count} transactions are known to be lost" if found else "no output is known to be lost")
+    held = losses.said(found)
+    summary = f"{signal.name}: output is lost: {held} since {say.utc_minute(found[-1].at)}"
+    timeout_ms = next((loss.timeout_ms for loss in found if loss.timeout_ms is not None), None)
+    why = "The commits failed and are not tried again. "
+    if timeout_ms is not None:
+        why = f"Transactions were older than their timeout of {say.duration(timeout_ms)} when they were committed. "
+    linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
+    # Nothing need hold the barrier.
+    where = "" if signal.place.vertex is None else None
+    return active(signal, summary, why, signal.place, linked, value=count, where=where)
 
 
 def growing(settings: RuleSettings, signal: JobSignal) -> Reading:

@@ -26,6 +26,7 @@ from backend.domain.checkpoint import (
     LateBarrier,
 )
 from backend.domain.engines import FLINK, EngineCapabilities
+from backend.domain.losses import Loss
 from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure, on_clock
 from backend.domain.topology import Placement, Topology
@@ -34,6 +35,8 @@ EVIDENCE_COUNT: Final = 26
 """So many checkpoints are evidence: more than the rules use, because some may be savepoints or in progress."""
 EXCEPTIONS_COUNT: Final = 10
 """So many exceptions are evidence, the newest."""
+LOSSES_COUNT: Final = 100
+"""So many losses are evidence, the newest. A sink with many subtasks has one for each of them and each checkpoint."""
 NEWEST_READINGS: Final = timedelta(seconds=150)
 """The readings of pressure of this time before the newest one are evidence on the job as it is."""
 READ_WITHIN: Final = timedelta(seconds=300)
@@ -63,6 +66,7 @@ class RunAt:
     failed_unlisted_count: int | None = None
     placements: tuple[Placement, ...] = ()
     exceptions: tuple[tuple[datetime, str], ...] = ()
+    losses: tuple[Loss, ...] = ()
     other_runs: tuple[OtherRun, ...] = ()
     restart_count: int | None = None
     state: JobState | None = None
@@ -94,6 +98,7 @@ class RunAt:
             placements=self.placements,
             late_barriers=late or {},
             exceptions=self.exceptions,
+            losses=self.losses,
             other_runs=self.other_runs,
             restart_count=self.restart_count,
             cluster_settings=self.cluster_settings,

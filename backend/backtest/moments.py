@@ -22,6 +22,7 @@ from typing import Final
 from backend.analysis.assembling import (
     EVIDENCE_COUNT,
     EXCEPTIONS_COUNT,
+    LOSSES_COUNT,
     NEVER,
     READ_WITHIN,
     RunAt,
@@ -166,6 +167,7 @@ def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Seque
         cluster_settings=shape.cluster,
         placements=run.placements_at(at),
         exceptions=run.exceptions_at(at, limit=EXCEPTIONS_COUNT),
+        losses=run.losses_at(at, limit=LOSSES_COUNT),
         restart_count=run.restart_count_at(at),
         started_at=run.started_at,
         engine=run.engine,

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from backend.domain import checkpoint as domain
+from backend.domain import losses
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     Checkpoint,
@@ -28,6 +29,7 @@ from backend.domain.clock import from_epoch_ms
 from backend.domain.engines import EngineCapabilities
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
+from backend.domain.losses import Loss
 from backend.domain.pressure import VertexPressure
 from backend.domain.stored_form import (
     batch_from,
@@ -138,6 +140,7 @@ class StoredRun:
     started_at: datetime | None = None
     restarts: Sequence[tuple[datetime, int]] = ()
     exceptions: Sequence[tuple[datetime, str]] = ()
+    losses: Sequence[Loss] = ()
     _shapes: dict[tuple[datetime | None, ...], Shape] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -159,6 +162,7 @@ class StoredRun:
             started_at=_instant(document["started_ms"]),
             restarts=[(at, int(key)) for at, kind, key, _ in events if kind == "restarted" and key.isdigit()],
             exceptions=[(at, words) for at, kind, _, words in events if kind == "exception"],
+            losses=[x for at, kind, _, words in events if kind == "rows-lost" and (x := losses.read(at, words))],
         )
 
     def shape_at(self, engine_at: datetime) -> Shape:
@@ -190,6 +194,11 @@ class StoredRun:
         """Return the newest exceptions that were known at this time, newest first."""
         known = [row for row in self.exceptions if row[0] <= engine_at]
         return tuple(sorted(known, key=lambda row: row[0], reverse=True)[:limit])
+
+    def losses_at(self, engine_at: datetime, *, limit: int) -> tuple[Loss, ...]:
+        """Return the newest losses that were known at this time, newest first."""
+        known = [loss for loss in self.losses if loss.at <= engine_at]
+        return tuple(sorted(known, key=lambda loss: loss.at, reverse=True)[:limit])
 
 
 _READERS: Final = {"topology": topology_from, "config": config_from, "cluster": cluster_from}

@@ -82,6 +82,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         f"checkpoints: {counts['completed']} completed, {counts['failed']} failed, {counts['in_progress']} in progress"
         f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}"
     )
+    yield from _lost(document)
     if document["ended_at_us"] is not None:
         yield f"the job has been {document['status']} since {_seconds(document['ended_at_us'])}"
     yield ""
@@ -124,6 +125,22 @@ def _channel_files(document: Mapping[str, Any]) -> Iterator[str]:
         f"files of channel state: {files['created']} created{of_pieces}, {files['deleted']} deleted, "
         f"{spelling.size(files['written_bytes'])} written, {spelling.size(files['stored_bytes'])} stored at the end"
     )
+
+
+def _lost(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line on the output that was lost, and one on output that will be, if there is any."""
+    timeout = f"their timeout of {document['settings']['runtime.transaction-timeout']}"
+    lost, overdue = document["lost_records"], document["overdue"]
+    if lost:
+        rows = _rows(lost, document["lost_transactions"])
+        yield f"LOST: {rows}, committed after {timeout} (runtime.transaction-timeout)"
+    if overdue["transactions"]:
+        rows = _rows(overdue["records"], overdue["transactions"])
+        yield f"will be lost: {rows}, not committed yet and past {timeout}"
+
+
+def _rows(rows: int, transactions: int) -> str:
+    return f"{rows} record{'' if rows == 1 else 's'} in {transactions} transaction{'' if transactions == 1 else 's'}"
 
 
 def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:

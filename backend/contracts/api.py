@@ -474,7 +474,9 @@ class JobEventOut(Model):
     """An event of a job, shown as a vertical line on its timeline. Its time is on the engine's clock."""
 
     at: datetime
-    kind: Literal["run-started", "run-ended", "restarted", "configuration-changed", "rescaled", "exception"]
+    kind: Literal[
+        "run-started", "run-ended", "restarted", "configuration-changed", "rescaled", "exception", "rows-lost"
+    ]
     run_id: str
     text: str
 

@@ -11,6 +11,7 @@ from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, Progress
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.losses import Loss
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
 
@@ -37,6 +38,8 @@ class JobEventKind(StrEnum):
     CONFIGURATION_CHANGED = "configuration-changed"
     RESCALED = "rescaled"
     EXCEPTION = "exception"
+    ROWS_LOST = "rows-lost"
+    """Output was lost although no checkpoint failed. ``losses`` reads its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class JobObservation:
     were read while it was open, because they are incomplete.
     """
     exceptions: tuple[tuple[datetime, str], ...] = ()
+    losses: tuple[Loss, ...] = ()
     restart_count: int | None = None
     problems: tuple[str, ...] = ()
     """One line for each error that occurred while this run was read."""

@@ -44,6 +44,8 @@ class VerdictKind(StrEnum):
     REPLAY = "replay"
     SLOW_HOST = "slow-host"
     RESTARTS = "restarts"
+    LOST_ROWS = "lost-rows"
+    """Transactions time out before a checkpoint commits them, so the job loses output although nothing fails."""
     REFUSED = "refused"
     """The coordinator refuses to begin a checkpoint, or the tasks decline every checkpoint at once."""
     GROWTH = "growth"

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from backend.domain import losses
 from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.ids import VertexId
 from backend.live import measure_json
@@ -43,6 +44,7 @@ from backend.runtime.job.graph import Partitioner
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint, TaskKey
 from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.remote_channel import RemoteChannel
+from backend.runtime.operators.storage import LostTransaction
 from backend.runtime.protocols.registry import other_protocol
 from backend.runtime.task.task import Task
 
@@ -202,7 +204,17 @@ class RuntimeEngine:
             restored_is_savepoint=engine.restored_id in coordinator.savepoints,
             completed=tuple(_figures(r, origin_epoch_ms) for r in coordinator.all_completed),
             exceptions=tuple(ExceptionView(f.at_us, f.name, f.message, f.task) for f in engine.exceptions),
+            losses=self._losses(),
+            lost_rows=engine.ledger.lost_count,
+            overdue_rows=engine.ledger.overdue[1],
             lag_ms=lag_ms,
+        )
+
+    def _losses(self) -> tuple[ExceptionView, ...]:
+        timeout_ms = self._engine.config.transaction_timeout_us // 1000
+        return tuple(
+            ExceptionView(x.at_us, losses.EXCEPTION, losses.timed_out(x.row_count, 1, timeout_ms), _task_name(x))
+            for x in self._engine.ledger.losses
         )
 
     def _shown(self, event: BarrierEvent) -> BarrierEvent:
@@ -232,7 +244,12 @@ class RuntimeEngine:
                     for e in graph.inputs(spec.id)
                 ),
                 subtasks=tuple(
-                    _subtask(task, now_us, self._engine.debloating.gates(task.key))
+                    _subtask(
+                        task,
+                        now_us,
+                        self._engine.debloating.gates(task.key),
+                        self._engine.ledger.lost_of(spec.id, task.index) if spec.kind.has_sink else None,
+                    )
                     for task in by_vertex.get(spec.id, [])
                 ),
             )
@@ -330,7 +347,11 @@ def _host_of(task: Task) -> str:
     return f"host-{task.index % count}" if count > 1 else _HOST
 
 
-def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> SubtaskView:
+def _task_name(lost: LostTransaction) -> str:
+    return f"{lost.vertex}/{lost.subtask}"
+
+
+def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater], lost: tuple[int, int] | None) -> SubtaskView:
     busy_us, idle_us, soft_us, hard_us = task.account.settle(now_us)
     busy, idle, soft, hard = task.account.ms_per_s()
     channels = task.gate.channels
@@ -377,6 +398,7 @@ def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> Subtask
         fired_timers=totals.fired_timers,
         buffers_in_remote=totals.buffers_in_remote,
         gates=tuple(GateView(g.estimator.announced_bytes, g.estimator.time_to_consume_ms) for g in gates),
+        lost=lost,
     )
 
 

@@ -103,7 +103,9 @@ def _overview_row(job: JobView) -> Object:
     for status in statuses:
         tasks[status] = statuses.count(status)
     tasks["total"] = len(statuses)
-    changed_us = max([s.started_at_us for v in job.vertices for s in v.subtasks] + [job.ended_at_us or 0])
+    # A loss counts as a change, so that a collector reads the exceptions again although no task has changed.
+    lost_us = [loss.at_us for loss in job.losses]
+    changed_us = max([s.started_at_us for v in job.vertices for s in v.subtasks] + [job.ended_at_us or 0, *lost_us])
     return {
         "jid": job.id,
         "name": job.name,
@@ -213,7 +215,8 @@ def job_config(view: JobView) -> Object:
 
 def exceptions(view: JobView) -> Object:
     """Return the JSON of ``/jobs/:id/exceptions``."""
-    newest = max(view.exceptions, key=lambda e: e.at_us, default=None)
+    every = sorted((*view.exceptions, *view.losses), key=lambda e: -e.at_us)
+    newest = next(iter(every), None)
     return {
         "root-exception": None if newest is None else f"{newest.name}: {newest.message}",
         "timestamp": None if newest is None else view.epoch_ms(newest.at_us),
@@ -230,7 +233,7 @@ def exceptions(view: JobView) -> Object:
                     **({} if e.task is None else {"taskName": e.task}),
                     "concurrentExceptions": [],
                 }
-                for e in sorted(view.exceptions, key=lambda e: -e.at_us)
+                for e in every
             ],
             "truncated": False,
         },

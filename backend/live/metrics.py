@@ -92,6 +92,11 @@ _GATE: Mapping[str, Callable[[GateView], Value]] = {
     "debloatedBufferSize": lambda g: g.debloated_buffer_bytes,
     "estimatedTimeToConsumeBuffersMs": lambda g: g.time_to_consume_ms,
 }
+# Flink counts the failed commits of a sink, and not the rows that they held. Its names have the operator's as a prefix.
+_SINK_ONLY: Mapping[str, Callable[[SubtaskView], Value]] = {
+    "failedCommittables": lambda s: 0 if s.lost is None else s.lost[0],
+    "numRecordsLost": lambda s: 0 if s.lost is None else s.lost[1],
+}
 _OUT_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
     "outPoolUsage": lambda s: s.out_pool_usage_ratio,
     "outputQueueLength": lambda s: s.out_queue_buffers,
@@ -163,7 +168,8 @@ def _of(vertex: VertexView) -> Mapping[str, Callable[[SubtaskView], Value]]:
     if not vertex.inputs:
         return _SOURCE_METRICS
     gates = max((len(s.gates) for s in vertex.subtasks), default=0)
-    return {**_METRICS, **_gate_metrics(gates)} if gates else _METRICS
+    of_sink = _SINK_ONLY if any(s.lost is not None for s in vertex.subtasks) else {}
+    return {**_METRICS, **_gate_metrics(gates), **of_sink} if gates or of_sink else _METRICS
 
 
 def _gate_metrics(gates: int) -> dict[str, Callable[[SubtaskView], Value]]:
@@ -207,6 +213,8 @@ def _job_values(view: JobView) -> dict[str, str]:
         "numRestarts": view.restarts,
         "fullRestarts": view.restarts,
         "uptime": ended_us // 1000,
+        "numRecordsLost": view.lost_rows,
+        "numRecordsPastTransactionTimeout": view.overdue_rows,
     }
     path = None if last is None else last.external_path
     return {name: str(number) for name, number in numbers.items()} | {"lastCheckpointExternalPath": path or "n/a"}

@@ -216,6 +216,11 @@ class SubtaskView:
     buffers_in_remote: int = 0
     gates: tuple[GateView, ...] = ()
     """One entry for each input edge; empty if buffer debloating is off."""
+    lost: tuple[int, int] | None = None
+    """Transactions of this sink that timed out before they were committed, and their rows; None if it is no sink.
+
+    Unlike the other counts, these are totals since the job began.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +301,11 @@ class JobView:
     restored_is_savepoint: bool
     completed: tuple[CompletedFigures, ...]
     exceptions: tuple[ExceptionView, ...]
+    losses: tuple[ExceptionView, ...]
+    """Transactions that were lost. They are listed as exceptions, although the job goes on."""
+    lost_rows: int
+    overdue_rows: int
+    """Rows in open transactions that are past their timeout, so that their commit will lose them."""
     lag_ms: int
 
     def epoch_ms(self, at_us: int) -> int:

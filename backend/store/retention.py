@@ -43,6 +43,7 @@ _log = structlog.get_logger(__name__)
 # The progress of a checkpoint is useful while the checkpoint is open and for some time afterwards, so it is stored
 # for a day.
 _LIVE_KEPT = timedelta(days=1)
+_EVENTS_OF_DAYS = (JobEventKind.EXCEPTION.value, JobEventKind.ROWS_LOST.value)
 _PRESSURE_WHOLE = timedelta(hours=1)
 _PRESSURE_THINNED = timedelta(hours=3)
 # A drop that waits for its lock blocks all new readers. So it waits only briefly, and the next pass tries again.
@@ -189,7 +190,7 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
             delete(table).where(~exists().where(tables.runs.c.id == table.c.run_id))
             for table in (tables.findings, setting_choices, choice_claims, tables.verdicts)
         ),
-        delete(event).where(event.c.at < oldest, event.c.kind == JobEventKind.EXCEPTION.value),
+        delete(event).where(event.c.at < oldest, event.c.kind.in_(_EVENTS_OF_DAYS)),
         delete(version).where(version.c.since < oldest, is_replaced),
         # Annotations are shown together with hourly values, so they are kept as long as these.
         delete(note).where(func.coalesce(note.c.until, note.c.at) < rollups_from),

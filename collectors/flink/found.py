@@ -9,6 +9,7 @@ from datetime import datetime
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, Progress
 from backend.domain.errors import TargetProtocolError
+from backend.domain.losses import Loss
 from backend.domain.observation import NOTHING_SHED, Shed
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
@@ -28,6 +29,7 @@ class Found:
     pressure: list[VertexPressure] = field(default_factory=list)
     barriers: list[tuple[int, tuple[BarrierEvent, ...]]] = field(default_factory=list)
     exceptions: tuple[tuple[datetime, str], ...] = ()
+    losses: tuple[Loss, ...] = ()
     problems: list[str] = field(default_factory=list)
     shed: Shed = NOTHING_SHED
 

@@ -57,6 +57,7 @@ _CHANGES = {
     "configuration-changed": ("gauge", "settings"),
     "rescaled": ("straggler", "rescale"),
     "exception": ("warning", "exception"),
+    "rows-lost": ("warning", "rows lost"),
     "advice": ("bolt", "advice"),
     "annotation": ("plus", "annotation"),
 }

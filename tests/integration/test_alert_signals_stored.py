@@ -10,6 +10,7 @@ from sqlalchemy import event
 
 from backend.alerting.rules import RuleChange, changed
 from backend.alerting.signals import JobSignal
+from backend.domain import losses
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts
 from backend.domain.engines import RUNTIME
 from backend.domain.observation import JobState
@@ -44,7 +45,9 @@ _CONFIG = replace(CONFIG, interval_ms=5000, timeout_ms=8000)
 
 @pytest.fixture(autouse=True)
 async def _only_these(engine):
-    await switch_off_rules_but(engine, "NoCompletedCheckpoint", "CheckpointStuck", "JobRestarts", "Watchdog")
+    await switch_off_rules_but(
+        engine, "NoCompletedCheckpoint", "CheckpointStuck", "JobRestarts", "RowsLost", "Watchdog"
+    )
 
 
 async def _states(engine):
@@ -83,6 +86,26 @@ async def test_a_job_that_restarts_again_and_again_is_paged_from_its_stored_exce
     assert [state for _, state, _ in await _states(engine)] == ["firing"]
     (text,) = await rows(engine, "SELECT annotations ->> 'summary' FROM alerts WHERE rule = 'JobRestarts'")
     assert "the job restarts every 30.0 s" in text[0]
+
+
+async def test_stored_losses_of_output_page_and_are_the_verdict_and_no_restarts(engine, clock, writer, target):
+    alerting = Alerting(engine, clock)
+    for number in range(1, 5):
+        at = clock.at
+        told = losses.read(at, f"sink/0: {losses.EXCEPTION}: {losses.timed_out(100 * number, 1, 1_000)}")
+        seen = replace(job([completed(number, triggered_at=at)]), config=_CONFIG, losses=(told,))
+        # The engine lists a loss again in each answer.
+        for _ in range(2):
+            await writer.write(observation(target, seen, at=at))
+        await alerting.round(seconds=30)
+
+    assert [(rule, state) for rule, state, _ in await _states(engine)] == [("RowsLost", "firing")]
+    (text,) = await rows(engine, "SELECT annotations ->> 'summary' FROM alerts WHERE rule = 'RowsLost'")
+    assert "output is lost: 1000 rows in 4 transactions since" in text[0]
+    async with engine.connect() as connection:
+        (case,) = await evidence.EvidenceReader(clock).cases(connection, await list_current(connection))
+    assert case.finding.diagnosis.verdict.kind is VerdictKind.LOST_ROWS
+    assert "1000 rows in 4 transactions" in case.finding.diagnosis.verdict.sentence
 
 
 async def test_checkpoints_that_only_the_counters_show_page_and_name_the_finished_source(engine, clock, writer, target):

@@ -86,6 +86,9 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     if known.diagnosis.verdict.kind is VerdictKind.RESTARTS:
         text = "the job restarts again and again: first cure what its exceptions say"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
+    if known.diagnosis.verdict.kind is VerdictKind.LOST_ROWS:
+        text = "transactions time out before they are committed: first raise their timeout or shorten the interval"
+        return NoAdvice(Topic.INTERVAL, "R-INT-4", text)
     if known.undecided is not None:
         text = f"no interval is chosen by what it loses, because {known.undecided}"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)

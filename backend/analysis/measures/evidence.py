@@ -11,6 +11,7 @@ from datetime import datetime
 
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, LateBarrier
 from backend.domain.ids import VertexId
+from backend.domain.losses import Loss
 from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
@@ -53,6 +54,8 @@ class JobEvidence:
     placements: tuple[Placement, ...] = ()
     late_barriers: Mapping[int, tuple[LateBarrier, ...]] = field(default_factory=dict)
     exceptions: tuple[tuple[datetime, str], ...] = ()
+    losses: tuple[Loss, ...] = ()
+    """The newest losses of output. The job did not restart because of them."""
     other_runs: tuple[OtherRun, ...] = ()
     """Of a Spark query, the newest other runs with the same id, newest first. Each restart is a run of its own."""
     restart_count: int | None = None

@@ -149,16 +149,20 @@ def explaining(case: Case, found: Told | None) -> list[Evidence]:
 def _explaining(case: Case, told_by: Told, found: _Exceptions) -> list[Evidence]:
     newest = known_messages.explained(max(case.evidence.exceptions)[1])
     notes = () if newest is told_by.message else told_by.message.notes
-    numbers: list[Evidence] = []
-    if _is_ended(told_by.message):
-        age_ms, timeout_ms = open_ms(case), _timeout_ms(found)
-        if age_ms is not None:
-            text = "time that a transaction stays open while all goes well: interval and duration of a checkpoint"
-            numbers.append(rows.reconstructed(text, "interval", age_ms, "ms"))
-        if timeout_ms is not None:
-            text = "timeout of a transaction, as the exception says"
-            numbers.append(rows.number(text, "transaction.timeout.ms", timeout_ms, "ms"))
+    numbers = ages(open_ms(case), _timeout_ms(found)) if _is_ended(told_by.message) else []
     return [*numbers, *(rows.note(text) for text in notes)]
+
+
+def ages(age_ms: float | None, timeout_ms: int | None) -> list[Evidence]:
+    """Return rows on how long a transaction stays open and how old it may become, as far as they are known."""
+    numbers: list[Evidence] = []
+    if age_ms is not None:
+        text = "time that a transaction stays open while all goes well: interval and duration of a checkpoint"
+        numbers.append(rows.reconstructed(text, "interval", age_ms, "ms"))
+    if timeout_ms is not None:
+        text = "timeout of a transaction, as the exception says"
+        numbers.append(rows.number(text, "transaction.timeout.ms", timeout_ms, "ms"))
+    return numbers
 
 
 def _timeout_ms(found: _Exceptions) -> int | None:
@@ -167,9 +171,12 @@ def _timeout_ms(found: _Exceptions) -> int | None:
 
 
 def _compared(case: Case, message: KnownMessage, found: _Exceptions) -> str:
+    return compared(open_ms(case), _timeout_ms(found)) if _is_ended(message) else ""
+
+
+def compared(age_ms: float | None, timeout_ms: int | None) -> str:
     """Return how the age of a transaction compares with its timeout, to end a sentence; empty if it is not known."""
-    age_ms, timeout_ms = open_ms(case), _timeout_ms(found)
-    if not _is_ended(message) or age_ms is None:
+    if age_ms is None:
         return ""
     age = f"; a transaction stays open for interval + duration of a checkpoint, {say.duration(age_ms)}"
     if timeout_ms is None:

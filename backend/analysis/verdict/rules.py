@@ -13,6 +13,7 @@ from backend.analysis.verdict import (
     burst_queue,
     coordinator,
     forwarded,
+    lost_rows,
     no_cause,
     piece_of_work,
     refused,
@@ -33,6 +34,7 @@ RULES: tuple[Rule[Any], ...] = (
     snapshot.REFUSING_STORE,
     coordinator.FAILING_COORDINATOR,
     restarts.RESTART_LOOP,
+    lost_rows.LOSING,
     restarts.REPLAYING,
     # A part of the checkpoints: the cause that takes most of the time is the verdict.
     snapshot.LONG_SYNC,
@@ -54,6 +56,7 @@ RULES: tuple[Rule[Any], ...] = (
     # The rest: asked only if no part has a cause that is large enough. The last rule always applies.
     stuck_sync.UNANSWERED,
     barrier.LONG_HOP,
+    lost_rows.LOSING_WITHOUT_CAUSE,
     no_cause.PERSISTED_QUEUES,
     no_cause.NOTHING,
     no_cause.UNDECIDED,

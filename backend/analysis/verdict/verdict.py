@@ -28,6 +28,7 @@ from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict import exceptions, loads_without_sync
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import with_second
+from backend.analysis.verdict.lost_rows import with_losses
 from backend.analysis.verdict.rule import PARTS, Explains, Rule
 from backend.analysis.verdict.rules import FULL_RULES, rules_of
 from backend.analysis.words import sentences as say
@@ -57,7 +58,7 @@ def diagnose(evidence: JobEvidence, case: Case | None = None) -> Diagnosis:
     if evidence.is_micro_batched:
         return verdict_micro_batch.diagnose(evidence)
     case = case or cases.of_job(evidence)
-    return Diagnosis(case.report.health, exceptions.with_ended_transactions(case, _verdict(case)))
+    return Diagnosis(case.report.health, with_losses(case, exceptions.with_ended_transactions(case, _verdict(case))))
 
 
 def considered_count(evidence: JobEvidence) -> int:

@@ -84,6 +84,9 @@ RESTARTS_OF_TRANSACTIONS_MIN_COUNT: Final = 2
 RESTARTS_OF_TRANSACTIONS_WINDOW_S: Final = 86_400
 """Such restarts belong together within a day: Kafka's default timeout of a transaction is up to an hour."""
 
+LOST_ROWS_WINDOW_S: Final = 3600
+"""The seconds for which a loss of output counts; at least three times as long as a transaction stays open."""
+
 RESTARTS_OVER_TIMES: Final = 4.0
 """Restarts are over if the job has since run for this many times their usual distance."""
 

@@ -74,6 +74,7 @@ def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str
         "committed_hash": f"{engine.ledger.folded:016x}",
         "lost_transactions": len(engine.ledger.lost),
         "lost_records": engine.ledger.lost_count,
+        "overdue": dict(zip(("transactions", "records"), engine.ledger.overdue, strict=True)),
         "queued_bytes": engine.queued_bytes,
         "counts": {
             "total": coordinator.total_count,

@@ -20,6 +20,7 @@ _MASK = (1 << 64) - 1
 # The number of committed transactions that the ledger remembers, so that a repeated commit has no effect. Only the
 # commits of the last few checkpoints are ever repeated, and these have far fewer transactions.
 _COMMITTED_KEPT = 100_000
+_LOSSES_KEPT = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +125,25 @@ class Row:
     value: int
 
 
+@dataclass(frozen=True, slots=True)
+class LostTransaction:
+    """A transaction that was older than its timeout when it was committed, so that its rows were dropped (SNK-4)."""
+
+    at_us: int
+    name: str
+    row_count: int
+
+    @property
+    def vertex(self) -> str:
+        """The vertex of its sink."""
+        return self.name.rsplit("/", 3)[0]
+
+    @property
+    def subtask(self) -> int:
+        """The subtask of its sink."""
+        return int(self.name.split("/")[-3])
+
+
 @dataclass(slots=True)
 class _Transaction:
     began_us: int
@@ -175,6 +195,9 @@ class TransactionLedger:
         """Transactions that were committed after their timeout, so that their rows were dropped (SNK-4)."""
         self.lost_count = 0
         """The number of rows in the lost transactions."""
+        self.losses: deque[LostTransaction] = deque(maxlen=_LOSSES_KEPT)
+        """The last transactions with rows that were lost, oldest first."""
+        self._lost_of: dict[tuple[str, int], list[int]] = {}
         self.committed: Callable[[], None] | None = None
         """A function that is called after each commit that made rows visible."""
 
@@ -239,12 +262,31 @@ class TransactionLedger:
         if self._now_us() - held.began_us > self._timeout_us:
             self.lost.append(transaction)
             self.lost_count += held.count
+            if held.count:
+                self.losses.append(LostTransaction(self._now_us(), transaction, held.count))
+                mine = self._lost_of.setdefault((self.losses[-1].vertex, self.losses[-1].subtask), [0, 0])
+                mine[0], mine[1] = mine[0] + 1, mine[1] + held.count
             return
         self.rows.extend(held.rows)
         self.committed_count += held.count
         self.folded = (self.folded + held.folded) & _MASK
         if self.committed is not None:
             self.committed()
+
+    def lost_of(self, vertex: str, subtask: int) -> tuple[int, int]:
+        """Return how many transactions with rows, and how many rows, this subtask lost since the job began."""
+        transactions, rows = self._lost_of.get((vertex, subtask), (0, 0))
+        return transactions, rows
+
+    @property
+    def overdue(self) -> tuple[int, int]:
+        """The number of open transactions that are past their timeout, and of the rows in them.
+
+        They are lost as soon as a checkpoint commits them. Empty transactions do not count.
+        """
+        oldest_us = self._now_us() - self._timeout_us
+        late = [t.count for t in self._open.values() if t.count and t.began_us < oldest_us]
+        return len(late), sum(late)
 
     def open_of(self, vertex: str) -> list[str]:
         """Return the open transactions of all subtasks of a sink vertex, at any parallelism that it has had (SNK-3)."""

@@ -37,6 +37,7 @@ from backend.domain import spelling
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId, TargetId, VertexId
+from backend.domain.losses import Loss
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin, TargetState
 from backend.domain.verdict import Verdict, VerdictKind
@@ -53,7 +54,7 @@ from backend.store.checkpoints import reader as stored
 from backend.store.checkpoints.reader import CheckpointRecord, LiveRecord, lives_of
 from backend.store.checkpoints.statistics import LastCompleted, failures_in_row, last_completed_of
 from backend.store.checkpoints.subtask_values import VertexAcks, acks_of
-from backend.store.jobs.reader import JobRecord, config_since, newest_exceptions, runs_before
+from backend.store.jobs.reader import JobRecord, config_since, newest_exceptions, newest_losses, runs_before
 from backend.store.schema.partitions import Retention
 from backend.store.stored_days import SizeForecast
 from backend.store.targets.targets import TargetRecord, TargetRepository
@@ -107,6 +108,7 @@ class _Facts:
     completed: LastCompleted | None
     runs_before: tuple[RunSpan, ...]
     restarted_at: tuple[datetime, ...]
+    losses: tuple[Loss, ...]
     refusal: Refusal | None
     comparable: tuple[CheckpointRecord, ...]
     """The checkpoints of the run under its present settings, without savepoints."""
@@ -258,12 +260,13 @@ class SignalReader:
             refused = await refusals_of(connection, [w.job for w in changed])
             looping = [r.run.id for r in records if (r.run.restart_count or 0) >= RESTARTS_MIN_COUNT]
             exceptions = await newest_exceptions(connection, looping) if looping else {}
+            lost = await newest_losses(connection, [r.run.id for r in records])
             for w in changed:
                 job_id, run_id = w.job.record.id, w.job.record.run.id
                 restarted_at = tuple(at for at, _ in exceptions.get(run_id, ()))
                 facts = _facts(w, completed.get(job_id), since.get(run_id), before.get(job_id, ()), restarted_at)
                 row, refusal = failed.get(run_id, 0), refused.get(job_id)
-                kept[job_id] = replace(facts, failures_in_row_count=row, refusal=refusal)
+                kept[job_id] = replace(facts, failures_in_row_count=row, refusal=refusal, losses=lost.get(run_id, ()))
         self._facts = kept
 
     async def _remember_past(
@@ -347,6 +350,7 @@ class SignalReader:
             last_completed=None if completed is None else (completed.run_id, completed.checkpoint_id),
             runs_before=facts.runs_before,
             restarted_at=facts.restarted_at,
+            losses=facts.losses,
             debt=debt_of_job(head),
             refusal=facts.refusal,
             opened=None if opened is None else self._open(head, opened, live, late, facts.comparable),
@@ -421,6 +425,7 @@ def _facts(
         completed=completed,
         runs_before=before,
         restarted_at=restarted_at,
+        losses=(),
         refusal=None,
         comparable=tuple(h for h in headers if changed_at is None or h.header.triggered_at >= changed_at),
     )

@@ -30,6 +30,7 @@ from backend.analysis.verdict import without_data
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId
+from backend.domain.losses import Loss
 from backend.domain.observation import JobState
 from backend.domain.pressure import on_clock
 from backend.services.jobs.findings import (
@@ -55,6 +56,7 @@ from backend.store.jobs.reader import (
     RunShape,
     config_since,
     newest_exceptions,
+    newest_losses,
     newest_shapes,
     shape_at,
 )
@@ -308,7 +310,9 @@ class EvidenceReader:
         details = await details_of(connection, [r.place for r in detailed], vertices=vertices, is_large=is_large)
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
-        evidence = run_at(job, run, shape, exceptions.get(run.id, ())).evidence(
+        losses = await newest_losses(connection, [run.id])
+        known = run_at(job, run, shape, exceptions.get(run.id, ()), losses=losses.get(run.id, ()))
+        evidence = known.evidence(
             now=job.engine_now(self._clock.now()),
             checkpoints=[
                 Checkpoint(r.header, details.get(r.place, ()), batches.get(r.place))
@@ -353,7 +357,8 @@ class EvidenceReader:
             late = (await late_barriers_of(connection, [run.id], kept[0].header.triggered_at)).get(run.id, {})
         details = await details_of(connection, [r.place for r in with_details(kept)], is_large=is_large)
         exceptions = (await newest_exceptions(connection, [run.id])).get(run.id, ())
-        return run_at(job, run, shape, exceptions).evidence_on_job(
+        losses = (await newest_losses(connection, [run.id])).get(run.id, ())
+        return run_at(job, run, shape, exceptions, losses=losses).evidence_on_job(
             now=job.engine_now(self._clock.now()),
             checkpoints=[Checkpoint(r.header, details.get(r.place, ())) for r in kept if not is_lost(r, run)],
             readings=readings,
@@ -440,6 +445,7 @@ def run_at(
     shape: RunShape,
     exceptions: tuple[tuple[datetime, str], ...] = (),
     other_runs: tuple[OtherRun, ...] = (),
+    losses: tuple[Loss, ...] = (),
 ) -> RunAt:
     """Return what is known of one run of a job, as it was last read."""
     return RunAt(
@@ -452,6 +458,7 @@ def run_at(
         placements=run.placements,
         exceptions=exceptions,
         other_runs=other_runs,
+        losses=losses,
         restart_count=run.restart_count,
         state=run.state,
         engine_state=run.engine_state,
@@ -477,10 +484,16 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     read_at: dict[str, datetime] = {a.record.run.id: a.read_at for a in asked if a.read_at is not None}
     readings = await read_newest(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
+    losses = await newest_losses(connection, run_ids)
     others = await other_runs_of(connection, sorted(batched))
     found = {
         r.id: run_at(
-            r, r.run, shapes[r.run.id], exceptions.get(r.run.id, ()), others.get(r.run.id, ())
+            r,
+            r.run,
+            shapes[r.run.id],
+            exceptions.get(r.run.id, ()),
+            others.get(r.run.id, ()),
+            losses.get(r.run.id, ()),
         ).evidence_on_job(
             now=r.engine_now(now),
             checkpoints=[

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Integer,
     RowMapping,
     Select,
+    Text,
     and_,
     bindparam,
     case,
@@ -24,12 +25,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.assembling import EXCEPTIONS_COUNT
+from backend.analysis.assembling import EXCEPTIONS_COUNT, LOSSES_COUNT
+from backend.domain import losses
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus, ClusterSettings
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
 from backend.domain.freshness import Polls
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
+from backend.domain.losses import Loss
 from backend.domain.observation import JobEventKind, JobState, KnownRun
 from backend.domain.stored_form import (
     cluster_from,
@@ -490,24 +493,41 @@ def _first_line(words: str) -> str:
 
 
 _RUN_IDS = each(_EVENT.run_id, "runs")
-_EXCEPTION = (
+_NEWEST_OF_RUN = (
     select(_EVENT.run_id, _EVENT.at, _EVENT.text)
-    .where(_EVENT.run_id == _RUN_IDS.c.run_id, _EVENT.kind == "exception")
+    .where(_EVENT.run_id == _RUN_IDS.c.run_id, _EVENT.kind == bindparam("kind", type_=Text))
     .order_by(_EVENT.at.desc())
     .limit(bindparam("limit", type_=Integer))
-    .lateral("exception")
+    .lateral("event")
 )
-_NEWEST_EXCEPTIONS = select(_EXCEPTION).select_from(_RUN_IDS.join(_EXCEPTION, true())).order_by(_EXCEPTION.c.at.desc())
+_NEWEST_EVENTS = (
+    select(_NEWEST_OF_RUN).select_from(_RUN_IDS.join(_NEWEST_OF_RUN, true())).order_by(_NEWEST_OF_RUN.c.at.desc())
+)
 
 
 async def newest_exceptions(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int = EXCEPTIONS_COUNT
 ) -> Mapping[str, tuple[tuple[datetime, str], ...]]:
     """Return the newest ``limit`` exceptions of each run, newest first."""
-    found: dict[str, list[tuple[datetime, str]]] = {}
-    for run_id, at, words in await connection.execute(_NEWEST_EXCEPTIONS, {"runs": list(run_ids), "limit": limit}):
-        found.setdefault(run_id, []).append((at, words))
+    found = await _newest(connection, run_ids, JobEventKind.EXCEPTION, limit)
     return {run_id: tuple(rows) for run_id, rows in found.items()}
+
+
+async def newest_losses(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, tuple[Loss, ...]]:
+    """Return the newest losses of output of each run, newest first."""
+    found = await _newest(connection, run_ids, JobEventKind.ROWS_LOST, LOSSES_COUNT)
+    read = {run_id: tuple(x for row in rows if (x := losses.read(*row)) is not None) for run_id, rows in found.items()}
+    return {run_id: rows for run_id, rows in read.items() if rows}
+
+
+async def _newest(
+    connection: AsyncConnection, run_ids: Sequence[str], kind: JobEventKind, limit: int
+) -> dict[str, list[tuple[datetime, str]]]:
+    values = {"runs": list(run_ids), "kind": kind.value, "limit": limit}
+    found: dict[str, list[tuple[datetime, str]]] = {}
+    for run_id, at, words in await connection.execute(_NEWEST_EVENTS, values):
+        found.setdefault(run_id, []).append((at, words))
+    return found
 
 
 def _shapes(run_ids: Sequence[str], rows: Sequence[Any]) -> dict[str, RunShape]:

@@ -528,13 +528,11 @@ def _events(run: RunToWrite) -> Iterator[dict[str, Any]]:
     if job.restart_count and (job.restart_count != run.row["restart_count"] or not run.is_newest):
         text = f"restart {job.restart_count} of this run"
         yield _event(run.key, JobEventKind.RESTARTED, key=str(job.restart_count), at=at_engine, text=text)
-    for at, words in _distinct(job.exceptions):
+    told = [(at, words, JobEventKind.EXCEPTION) for at, words in job.exceptions]
+    told += [(loss.at, loss.text, JobEventKind.ROWS_LOST) for loss in job.losses]
+    for at, words, kind in dict.fromkeys(told):
         key = f"{to_epoch_ms(at)}-{hashlib.blake2b(words.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
-        yield _event(run.key, JobEventKind.EXCEPTION, key=key, at=at, text=words)
-
-
-def _distinct(exceptions: Sequence[tuple[datetime, str]]) -> Sequence[tuple[datetime, str]]:
-    return list(dict.fromkeys(exceptions))
+        yield _event(run.key, kind, key=key, at=at, text=words)
 
 
 def _event(run: StoredRun, kind: JobEventKind, *, key: str, at: datetime, text: str) -> dict[str, Any]:

@@ -22,12 +22,13 @@ _EVENT_WORDS = {
     "configuration-changed": "settings",
     "rescaled": "rescaled",
     "exception": "exception",
+    "rows-lost": "rows lost",
 }
 
 _RULES_MAX = 40
 _SAID_MAX = 4
 # A job that fails again and again has these events over and over.
-_OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception"}
+_OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception", "rows-lost"}
 _DENSE_MIN_COUNT = 3
 
 

@@ -20,6 +20,7 @@ from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, 
 from backend.analysis.health.finish import predict
 from backend.analysis.health.progress import Judged, Judgement, OpenCheckpoint
 from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
+from backend.domain import losses
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import DebtOrigin, ReplayDebt
@@ -371,7 +372,10 @@ def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_ne
         assert reading.value == max(15, count)
 
 
-@pytest.mark.parametrize("rule", [r for r in JOB_RULES if r.name is not RuleName.JOB_RESTARTS], ids=lambda r: r.name)
+_WITHOUT_CHECKPOINTS = (RuleName.JOB_RESTARTS, RuleName.ROWS_LOST)
+
+
+@pytest.mark.parametrize("rule", [r for r in JOB_RULES if r.name not in _WITHOUT_CHECKPOINTS], ids=lambda r: r.name)
 def test_no_rule_on_checkpoints_fires_while_checkpointing_is_off(rule):
     off = CheckpointConfig(timeout_ms=60_000, is_off=True)
     reading = read(shipped(rule), job_signal("expired", "expired", "expired", config=off))
@@ -384,6 +388,31 @@ def test_a_job_whose_checkpoints_are_off_may_still_restart_again_and_again():
     signal = job_signal(config=off, restarted_at=restarts(10, 40, 70))
 
     assert read(_rule("JobRestarts"), signal).kind is ReadingKind.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "changes", "kind"),
+    [
+        ((), {}, ReadingKind.CLEAR),
+        ((10,), {}, ReadingKind.ACTIVE),
+        ((10,), {"lost_min_count": 2}, ReadingKind.CLEAR),
+        ((10, 20), {"lost_min_count": 2}, ReadingKind.ACTIVE),
+        ((3_610,), {}, ReadingKind.CLEAR),
+        ((3_610,), {"window_s": 7_200.0}, ReadingKind.ACTIVE),
+    ],
+)
+def test_lost_output_is_paged_although_no_checkpoint_fails(seconds_ago, changes, kind):
+    text = f"sink/0: {losses.EXCEPTION}: {losses.timed_out(300, 1, 1_000)}"
+    lost = tuple(losses.read(NOW - timedelta(seconds=s), text) for s in seconds_ago)
+    reading = read(_rule("RowsLost", **changes), job_signal(*["completed"] * 5, losses=lost))
+
+    assert reading.kind is kind, reading.reason
+    if kind is ReadingKind.ACTIVE:
+        count = len(seconds_ago)
+        held = f"{300 * count} rows in {count} transaction{'s' if count > 1 else ''}"
+        assert reading.annotations["summary"].startswith(f"orders: output is lost: {held} since ")
+        assert "older than their timeout of 1.0 s" in reading.annotations["description"]
+        assert reading.value == count
 
 
 def restarts(*seconds_ago):
@@ -500,6 +529,7 @@ def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(r
         "debt": _debt(86_400),
         "refusal": refusal(refused=5),
         "growth": growth(),
+        "losses": (losses.read(NOW, f"{losses.EXCEPTION}: {losses.timed_out(3, 1, 1_000)}"),),
     }
     signal = job_signal("expired", "expired", "expired", opened=opened, **changes)
 

@@ -196,3 +196,16 @@ def test_the_sums_of_channel_files_count_the_files_of_unmerged_checkpoints_too(h
         assert files["written_bytes"] >= files["stored_bytes"] > 0
         created.append(files["created"])
     assert created[0] >= created[1] > 0
+
+
+def test_output_that_transactions_lost_is_told_and_so_is_what_will_be_lost(job, capsys):
+    """All checkpoints complete. Transactions stay open for 500 ms and may become 100 ms old."""
+    arguments = ["simulate", job, "--duration", "1.9s"]
+    assert run([*arguments, "--set", "runtime.transaction-timeout=100ms"]) == 0
+    printed = capsys.readouterr().out
+    assert "completed, 0 failed" in printed
+    assert "records in 8 transactions, committed after their timeout of 100 ms" in printed
+    assert "LOST: " in printed
+    assert "will be lost: " in printed
+    assert run(arguments) == 0
+    assert "lost" not in capsys.readouterr().out.lower()

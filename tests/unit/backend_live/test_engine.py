@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
+from backend.domain import losses
 from backend.domain.errors import InvalidInputError, PlanError
+from backend.live import job_json, metrics
 from backend.live.engine import RuntimeEngine, build_live_engine, job_run_id
 from backend.live.view import JobView
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import small_job
 
+START = datetime(2026, 1, 1, tzinfo=UTC)
 _ORIGIN_MS = 1_760_000_000_000
 
 
@@ -187,3 +192,23 @@ def test_unlimited_failures_and_no_cap_are_shown_as_by_flink() -> None:
     assert config.inflight_cap_bytes is None
     assert config.debloat_target_ms is None
     assert config.is_exactly_once
+
+
+def test_lost_transactions_are_exceptions_after_which_the_job_goes_on_and_metrics_count_their_rows() -> None:
+    live, engine = _live(config={"runtime.transaction-timeout": "100ms"})
+    view = _view(live)
+
+    assert (view.state, view.restarts, view.exceptions) == ("RUNNING", 0, ())
+    assert view.lost_rows == engine.ledger.lost_count > 0
+    entries = job_json.exceptions(view)["exceptionHistory"]["entries"]  # type: ignore[index,call-overload]
+    found = [losses.read(START, f"{e['taskName']}: {e['stacktrace']}") for e in entries]  # type: ignore[index,call-overload,union-attr]
+    assert losses.rows_of([x for x in found if x is not None]) == view.lost_rows
+    assert {x.timeout_ms for x in found if x is not None} == {100}
+    (row,) = job_json.jobs_overview([view])["jobs"]  # type: ignore[misc]
+    assert row["last-modification"] == max(e["timestamp"] for e in entries)  # type: ignore[index,call-overload]
+    *_, sink = view.vertices
+    names = ["numRecordsLost", "failedCommittables"]
+    sums = {m["id"]: m["sum"] for m in metrics.aggregated_metrics(sink, names, ["sum"])}  # type: ignore[index,call-overload]
+    assert sums == {"numRecordsLost": view.lost_rows, "failedCommittables": len(engine.ledger.losses)}
+    assert metrics.aggregated_metrics(view.vertices[0], names, ["sum"]) == []
+    assert {"id": "numRecordsLost", "value": str(view.lost_rows)} in metrics.job_metrics(view, ["numRecordsLost"])

@@ -213,12 +213,29 @@ def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_co
 def test_lost_transactions_count_by_rows_and_one_exactly_at_the_limit_is_not_lost() -> None:
     """SNK-4, INV-15: the time limit is 1000 us. Lost transactions are counted by their rows."""
     ledger, clock = _ledger(keeps_rows=False, timeout_us=1_000)
-    for name in ("late", "in time"):
+    for name in ("late/0/0/1", "early/0/0/1"):
         ledger.begin(name)
         ledger.write_all(name, [_record(1), _record(2), _record(3)])
         ledger.prepare(name)
     clock.now_us = 1_000
-    ledger.commit("in time")
+    ledger.commit("early/0/0/1")
     clock.now_us = 1_001
-    ledger.commit("late")
-    assert (ledger.committed_count, ledger.lost, ledger.lost_count) == (3, ["late"], 3)
+    ledger.commit("late/0/0/1")
+    assert (ledger.committed_count, ledger.lost, ledger.lost_count) == (3, ["late/0/0/1"], 3)
+
+
+def test_each_lost_transaction_with_rows_is_told_by_its_subtask_and_open_ones_that_are_too_old_are_counted() -> None:
+    """SNK-4, INV-15: an empty transaction loses nothing."""
+    ledger, clock = _ledger(keeps_rows=False, timeout_us=1_000)
+    for name, rows in (("out/1/0/1", 3), ("out/1/0/2", 0), ("out/2/0/1", 5)):
+        ledger.begin(name)
+        ledger.write_all(name, [_record(n) for n in range(rows)])
+        ledger.prepare(name)
+    assert ledger.overdue == (0, 0)
+    clock.now_us = 1_001
+    assert ledger.overdue == (2, 8)
+    ledger.commit("out/1/0/1")
+    ledger.commit("out/1/0/2")
+    assert [(x.at_us, x.vertex, x.subtask, x.row_count) for x in ledger.losses] == [(1_001, "out", 1, 3)]
+    assert (ledger.lost_of("out", 1), ledger.lost_of("out", 2)) == ((1, 3), (0, 0))
+    assert ledger.overdue == (1, 5)

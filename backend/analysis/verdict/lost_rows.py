@@ -1,0 +1,105 @@
+"""Rules about output that is lost although checkpoints complete: its transactions were too old to be committed.
+
+A transaction of a sink is committed after the checkpoint that follows it. If it is older than its timeout by then, the
+external system has ended it, and what it held is gone. The next checkpoint loses output again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from backend.analysis.verdict import evidence_rows as rows
+from backend.analysis.verdict import exceptions
+from backend.analysis.verdict.case import Case
+from backend.analysis.verdict.draft import draft
+from backend.analysis.verdict.rule import JOB, WELL, Explains, Rule
+from backend.analysis.words import sentences as say
+from backend.analysis.words.thresholds import LOST_ROWS_WINDOW_S
+from backend.domain import losses
+from backend.domain.losses import Loss
+from backend.domain.verdict import Confidence, Evidence, Verdict, VerdictKind
+
+_OPEN_TIMES = 3
+_UNKNOWN = "what the sink's committer logged when the commit failed: was the transaction older than its timeout?"
+_CURE = (
+    "what cures it: set the timeout of the sink's transactions above interval + duration of a checkpoint + the longest"
+    " outage, or shorten the interval"
+)
+
+
+def _find_losses(case: Case) -> Sequence[Loss] | None:
+    """Return the losses that still count, newest first.
+
+    If transactions stay open for long, the next loss may be due only after more than an hour.
+    """
+    window_s = max(float(LOST_ROWS_WINDOW_S), _OPEN_TIMES * (exceptions.open_ms(case) or 0.0) / 1000)
+    since = case.evidence.now - timedelta(seconds=window_s)
+    return sorted((x for x in case.evidence.losses if x.at >= since), key=lambda x: x.at, reverse=True) or None
+
+
+def _tell_losses(case: Case, found: Sequence[Loss]) -> Verdict:
+    is_by_timeout = _timeout_ms(found) is not None
+    verdict = draft(
+        case,
+        VerdictKind.LOST_ROWS,
+        _reason(case, found),
+        evidence=[*_evidence(case, found), *rows.fare(case), *rows.settings(case)],
+        confidence=Confidence.HIGH if is_by_timeout else Confidence.MEDIUM,
+        would_decide=() if is_by_timeout else (_UNKNOWN,),
+    )
+    # That the checkpoints are well is not what a reader must see first.
+    return replace(verdict, headline="Output is lost", detail=verdict.sentence)
+
+
+def _reason(case: Case, found: Sequence[Loss]) -> str:
+    timeout_ms = _timeout_ms(found)
+    since = f"since {say.utc_minute(found[-1].at)}"
+    if timeout_ms is None:
+        return f"output is lost: {losses.said(found)} is gone {since}, because these commits failed"
+    compared = exceptions.compared(exceptions.open_ms(case), timeout_ms)
+    return (
+        f"output is lost: {losses.said(found)} {since}, which were older than their timeout of"
+        f" {say.duration(timeout_ms)} when a checkpoint committed them{compared}"
+    )
+
+
+def _evidence(case: Case, found: Sequence[Loss]) -> list[Evidence]:
+    count, timeout_ms = losses.rows_of(found), _timeout_ms(found)
+    told: list[Evidence] = []
+    if count is not None:
+        told.append(rows.number("rows that were lost", "numRecordsLost", count, "count"))
+    transactions = sum(loss.transaction_count for loss in found)
+    told.append(rows.number("commits that failed and are not tried again", "failedCommittables", transactions, "count"))
+    told += exceptions.ages(exceptions.open_ms(case), timeout_ms)
+    newest = found[0]
+    told.append(rows.note(f"newest loss ({say.utc_minute(newest.at)}): {exceptions.first_line(newest.text)}"))
+    return [*told, rows.note(_CURE)]
+
+
+def _timeout_ms(found: Sequence[Loss]) -> int | None:
+    return next((loss.timeout_ms for loss in found if loss.timeout_ms is not None), None)
+
+
+# A job that loses output is told so whatever else limits it, unless its checkpoints have a problem of their own.
+LOSING = Rule("output is lost", Explains.EVERYTHING, (JOB, WELL), _find_losses, _tell_losses)
+LOSING_WITHOUT_CAUSE = Rule("output is lost, no other cause", Explains.THE_REST, (JOB,), _find_losses, _tell_losses)
+
+
+def with_losses(case: Case, verdict: Verdict) -> Verdict:
+    """Return the verdict with what the job loses, if another cause comes first.
+
+    Checkpoints that take long or fail for any reason let transactions become too old.
+    """
+    found = _find_losses(case)
+    if found is None or verdict.kind is VerdictKind.LOST_ROWS:
+        return verdict
+    known = {row.statement for row in verdict.evidence}
+    more = f" In addition, {_reason(case, found)}."
+    return replace(
+        verdict,
+        sentence=verdict.sentence + more,
+        detail=None if verdict.detail is None else verdict.detail + more,
+        evidence=(*verdict.evidence, *(row for row in _evidence(case, found) if row.statement not in known)),
+    )

@@ -1,0 +1,37 @@
+"""Tests of the texts of lost output: what a text says can be read from it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from backend.domain import losses
+from backend.domain.losses import Loss
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("rows", "transactions"), [(1, 1), (6705, 12)])
+def test_the_numbers_of_a_loss_are_read_from_its_text(rows, transactions):
+    text = f"sink/1: {losses.EXCEPTION}: {losses.timed_out(rows, transactions, 900_000)}"
+
+    assert losses.read(AT, text) == Loss(AT, text, transactions, rows, 900_000)
+
+
+def test_failed_commits_have_no_rows():
+    one, many = (losses.read(AT, losses.failed_commits(n)) for n in (1, 3))
+
+    assert (one.transaction_count, one.row_count, one.timeout_ms) == (1, None, None)
+    assert losses.said([one, many]) == "what 4 commits held"
+
+
+def test_other_exceptions_are_no_losses():
+    assert losses.read(AT, "sink/1: InducedFailure: 3 rows in 2 transactions") is None
+
+
+def test_losses_are_added_up():
+    found = [Loss(AT, "", 2, 500, 1), Loss(AT, "", 1, 1, 1)]
+
+    assert losses.said(found) == "501 rows in 3 transactions"
+    assert losses.said([Loss(AT, "", 1, 1)]) == "1 row in 1 transaction"

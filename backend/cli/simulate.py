@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -154,9 +154,24 @@ def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:
     yield _event("at", "what", "resumed from", "ran after", "replayed", "caught up", "why")
     for _, row in sorted(rows, key=lambda each: each[0]):
         yield row
+    yield from _watermarks(document["restarts"])
     hidden = document["restart_count"] - len(document["restarts"])
     if hidden > 0:
         yield f"{hidden} earlier restarts are not shown"
+
+
+def _watermarks(restarts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each restart after which records met another watermark, or would have if it were not stored."""
+    for restart in restarts:
+        without, met = restart["records_before_watermark"], restart["records_with_other_watermark"]
+        at = f"after the restart at {_seconds(restart['stopped_at_us'])}"
+        if without is None:
+            yield f"{at}, the watermark of the checkpoint has not been reached again"
+        elif without:
+            stored = "it is not stored" if met == without else f"{without} if it were not stored (store_watermark)"
+            if met and met != without:
+                stored = f"{without} if no operator stored it"
+            yield f"{at}, {met} records met another watermark than before: {stored}"
 
 
 def _restarted(restart: Mapping[str, Any]) -> str:

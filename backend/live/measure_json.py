@@ -160,5 +160,7 @@ def _initialization(vertex_id: str, subtask: int, one: Initialization) -> Object
         "state_bytes": one.state_bytes,
         "channel_bytes": one.channel_bytes,
         "records_filtered": one.records_filtered,
+        "records_before_watermark": one.records_before_watermark,
+        "has_stored_watermark": one.has_stored_watermark,
         "status": "INITIALIZING" if one.running_at_us is None else "COMPLETED",
     }

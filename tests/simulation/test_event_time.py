@@ -341,7 +341,12 @@ def _untagged_after_restore(protocol: str, *, stores_watermark: bool) -> tuple[i
     problems = [] if len(set(origins)) == len(origins) else ["twice"]
     held = set(origins[:before])
     after = [row for row in rows[before:] if row.origin not in held]
-    return sum(row.value == -1 for row in after), in_flight, problems
+    untagged, restart = sum(row.value == -1 for row in after), engine.restarts[0]
+    if restart.records_with_other_watermark != untagged:
+        problems.append(f"{restart.records_with_other_watermark} are told to have met another watermark")
+    if stores_watermark and restart.records_before_watermark in (None, 0):
+        problems.append("the records that the stored watermark saved are not told")
+    return untagged, in_flight, problems
 
 
 def test_restored_in_flight_data_sees_no_watermark_unless_it_is_stored() -> None:

@@ -347,7 +347,9 @@ def _snapshot(
         old = replace(state.subtasks[subtask], finished=Finished.NO)
         return replace(old, operators=operators, channels=channels, persisted_bytes=persisted_bytes)
     state_bytes, replayed = (0, 0) if state is None else _state_bytes(state, operators)
-    return SubtaskSnapshot(operators, channels, -1, state_bytes, persisted_bytes, replayed)
+    # The in-flight records of a new subtask come from several old ones, so only the lowest of their watermarks is sure.
+    watermark_us = -1 if state is None else min(old.watermark_us for old in state.subtasks)
+    return SubtaskSnapshot(operators, channels, watermark_us, state_bytes, persisted_bytes, replayed)
 
 
 def _state_bytes(state: VertexState, operators: tuple[OperatorSnapshot, ...]) -> tuple[int, int]:

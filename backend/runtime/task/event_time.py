@@ -16,12 +16,19 @@ from backend.runtime.network.channel import InputChannel
 from backend.runtime.operators.sources import Source
 from backend.runtime.operators.timed_operators import TimedOperator
 from backend.runtime.task.ports import FinishPort, TaskPort
+from backend.runtime.task.restarts import Initialization
 
 
 class EventTimeTask(TaskPort, Protocol):
     """The part of a task's interface that ``EventTime`` uses."""
 
     finishing: FinishPort
+    initialization: Initialization
+
+    @property
+    def records_in(self) -> int:
+        """The number of records that this attempt has taken from its input."""
+        ...
 
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
         """Process the records with the chained operators, starting with the operator at index ``behind``, and emit
@@ -50,8 +57,23 @@ class EventTime:
         self._timed = first if isinstance(first, TimedOperator) else None
         self.fired_count = 0
         """The number of timers that this attempt has fired."""
+        self._until_us = -1
+        """The watermark in the restored checkpoint; -1 if the subtask has reached it again, or had none."""
         self.is_firing = False
         """Whether some timers that are due at the current watermark have not fired yet (BP-6)."""
+
+    def restored(self, watermark_us: int) -> None:
+        """Count the records from now on until the watermark is what it was in the restored checkpoint (RC-9).
+
+        Without the failure, all of them would have met at least that watermark. Only operators that use event time are
+        concerned. Records meet the old watermark all the same if the operator has stored it.
+        """
+        timed, init = self._timed, self._task.initialization
+        if timed is None or watermark_us < 0:
+            return
+        self._until_us = watermark_us
+        init.records_before_watermark = None
+        init.has_stored_watermark = timed.watermark_us >= watermark_us
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -88,6 +110,9 @@ class EventTime:
 
     def _set(self, at_us: int) -> None:
         self.watermark_us = at_us
+        if 0 <= self._until_us <= at_us:
+            self._until_us = -1
+            self._task.initialization.records_before_watermark = self._task.records_in
         timed = self._timed
         if timed is None:
             self._task.flush()

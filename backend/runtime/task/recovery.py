@@ -84,6 +84,7 @@ class Recovery:
         for operator, data in zip(reversed(task.operators), reversed(snapshot.operators), strict=True):
             operator.restore(data, checkpoint_id)
             self._env.faults.passed("recovery.in-operator", task.name)
+        task.event_time.restored(snapshot.watermark_us)
         task.increments.resume(checkpoint_id, snapshot)
         self._demultiplex()
         self._restore_input(snapshot.channels.inputs)

@@ -6,7 +6,7 @@ parts overlap: subtasks load in parallel, and sources replay while other subtask
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -35,6 +35,13 @@ class Initialization:
     """The part of the state that came from the worker's own copy, without a transfer (RC-10)."""
     records_filtered: int = 0
     """Recovered records that this subtask dropped, because another subtask owns them at the new parallelism (RS-9)."""
+    records_before_watermark: int | None = 0
+    """The records that an operator with event time took before its watermark was again that of the checkpoint (RC-9).
+
+    None until then. Without the failure, they would have met that watermark or a later one.
+    """
+    has_stored_watermark: bool = False
+    """Whether the operator had stored the watermark, so that these records met it all the same."""
 
     @property
     def mailbox_start_us(self) -> int:
@@ -151,6 +158,24 @@ class Restart:
         return self._since_deployed(self.caught_up)
 
     @property
+    def records_before_watermark(self) -> int | None:
+        """The records that met another watermark than without the failure, if it were not stored (RC-9); None if open.
+
+        They are those that arrived before the watermark of the checkpoint was reached again.
+        """
+        return self._records_before(self.subtasks.values())
+
+    @property
+    def records_with_other_watermark(self) -> int | None:
+        """The records that did meet another watermark than without the failure; None if this is not known yet."""
+        return self._records_before(i for i in self.subtasks.values() if not i.has_stored_watermark)
+
+    @staticmethod
+    def _records_before(subtasks: Iterable[Initialization]) -> int | None:
+        counts = [i.records_before_watermark for i in subtasks]
+        return None if None in counts else sum(c for c in counts if c is not None)
+
+    @property
     def costs(self) -> dict[str, int | None]:
         """The costs by name, for display (RC-11). Durations are in microseconds, and overlap."""
         return {
@@ -162,6 +187,8 @@ class Restart:
             "catch_up_us": self.catch_up_us,
             "lost_channel_bytes": self.lost_channel_bytes,
             "repeated_records": self.repeated_records,
+            "records_before_watermark": self.records_before_watermark,
+            "records_with_other_watermark": self.records_with_other_watermark,
         }
 
     def _since_deployed(self, instants: Mapping[TaskKey, int]) -> int | None:

@@ -177,16 +177,16 @@ class Task:
             )
         for output in self.outputs:
             output.pool.ahead = self.ahead
-        self._recovery.restore(
-            snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state, rescaled=rescaled
-        )
-        self.gate.is_recovering = True
         config = self.env.config
         self.initialization = initialization(
             snapshot, now_us=self.env.now, bytes_per_s=config.recovery_bytes_per_s, has_local_copy=is_local
         )
         if snapshot is not None:
             self.initialization.replay_us = snapshot.replayed_changes * config.replay_ns_per_change // 1000
+        self._recovery.restore(
+            snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state, rescaled=rescaled
+        )
+        self.gate.is_recovering = True
         self._schedule(self.env.now + self.initialization.mailbox_start_us)
         self._continuous_log.start()
 

@@ -102,3 +102,17 @@ def test_the_losses_and_repetitions_of_a_restart_are_shown_with_its_durations() 
     restart = Restart(0, "a failure", {}, lost_channel_bytes=700, repeated_records=30)
 
     assert {k: v for k, v in restart.costs.items() if v} == {"lost_channel_bytes": 700, "repeated_records": 30}
+
+
+def test_records_met_another_watermark_unless_the_operator_had_stored_it_and_are_not_known_before_it_is_reached() -> (
+    None
+):
+    """RC-9: a subtask counts the records that it took before its watermark was again that of the checkpoint."""
+    stored, plain, other = (Initialization(0, records_before_watermark=n) for n in (30, 12, 0))
+    stored.has_stored_watermark = True
+    restart = Restart(0, "a failure", {}, subtasks={(1, 0): stored, (1, 1): plain, (0, 0): other})
+    assert (restart.records_before_watermark, restart.records_with_other_watermark) == (42, 12)
+    stored.records_before_watermark = None
+    assert (restart.records_before_watermark, restart.records_with_other_watermark) == (None, 12)
+    plain.records_before_watermark = None
+    assert restart.records_with_other_watermark is None

@@ -141,7 +141,7 @@ class ShapeOut(Model):
     parallelism: int
     """The largest parallelism of its vertices."""
     settings: dict[str, str]
-    """The values of the settings that a request can change."""
+    """The values of the common settings that a request can change, and of the others that are not at their default."""
 
 
 class ProtocolGroup(StrEnum):
@@ -167,14 +167,27 @@ class ProtocolOut(Model):
 
 
 class SimulationSettingOut(Model):
-    """A setting that a request can change, with the range that a slider offers."""
+    """A setting that a request can change."""
 
     key: str
     title: str
-    unit: str
+    sentence: str
+    """What the setting does."""
+    group: str
+    """The title of its group."""
+    anchor: str
+    """The heading in ``docs/jobs.md`` below which it is described."""
+    allowed: str
+    """The values that it can have, in words."""
+    default: str
+    """Its value in a job that does not set it."""
+    words: list[str] = []
+    """Its values, if they are few."""
+    unit: str = ""
     """``ms``, ``bytes``, ``buffers`` or ``""``. A value of milliseconds is written like ``500 ms``."""
-    least: float
-    most: float
+    least: float | None = None
+    """The left end of the slider that is offered for a common setting; null for the others."""
+    most: float | None = None
     protocols: list[str] | None = None
     """The protocols that use the setting; null if all do."""
 

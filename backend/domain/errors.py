@@ -114,11 +114,12 @@ class NotModelledError(DomainError):
 class PlanError(DomainError):
     """The runtime refuses a job graph or a configuration.
 
-    ``rule`` is the id of the violated rule in runtime.md (``G-6``), ``vertex`` the vertex or edge, and ``fix`` what
-    to change.
+    ``problem`` is the refusal as a sentence, ``rule`` the id of the violated rule in runtime.md (``G-6``), ``vertex``
+    the vertex or edge, and ``fix`` what to change.
     """
 
     def __init__(self, message: str, *, rule: str, vertex: str | None, fix: str) -> None:
+        self.problem = message
         self.rule = rule
         self.vertex = vertex
         self.fix = fix

@@ -3,7 +3,8 @@
 Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. Five show one further
 system each: Chandy-Lamport, unaligned checkpoints on the last barrier, continuous spilling into merged files,
 incremental checkpoints of large keyed state (``large_kv``), and sources that end (``bounded``). ``barrierscope up --job
-NAME`` runs them live. ``rising-load`` is the job of the story that ``barrierscope demo`` plays.
+NAME`` runs them live. ``rising-load`` is the job of the story that ``barrierscope demo`` plays. The others show what
+distinguishes protocols, in the Lab.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ _ORDER = (
 
 STORY = "rising-load"
 _SYSTEMS = ("chandy-lamport", "last-barrier", "spilling", "large_kv", "bounded")
+_OF_THE_LAB = ("bounded-join", "legacy-source", "fan-out", "busy-sync", "changing-load")
 
 
 def job_names() -> tuple[str, ...]:
     """Return the names of all jobs in this folder."""
-    return (*_ORDER, *_SYSTEMS, STORY)
+    return (*_ORDER, *_SYSTEMS, STORY, *_OF_THE_LAB)
 
 
 def demo_names() -> tuple[str, ...]:

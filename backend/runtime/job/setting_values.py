@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from backend.runtime.core.units import DURATION_WORDS, duration_us, size_bytes
@@ -14,13 +15,17 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """How one setting is parsed and shown. ``is_live``: whether it may change while a job runs."""
+    """How one setting is parsed and shown.
+
+    ``is_live``: whether it may change while a job runs. ``words``: its values, if they are few.
+    """
 
     field: str
     parse: Callable[[str], Any]
     show: Callable[[Any], str]
     allowed: str
     is_live: bool = False
+    words: tuple[str, ...] = ()
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -112,7 +117,13 @@ def count_key(field: str, low: int, high: int, *, is_live: bool = False) -> Key:
 
 def flag_key(field: str, *, is_live: bool = False) -> Key:
     """Describe a setting that is true or false."""
-    return Key(field, flag, show_flag, "true or false", is_live)
+    return Key(field, flag, show_flag, "true or false", is_live, ("true", "false"))
+
+
+def word_key(field: str, words: type[StrEnum], *, is_live: bool = False) -> Key:
+    """Describe a setting that is one of the words of an enum."""
+    *first, last = tuple(words)
+    return Key(field, words, str, f"{', '.join(first)} or {last}", is_live, tuple(str(word) for word in words))
 
 
 def limit_key(field: str, parse: Callable[[str], int], words: str, *, is_live: bool = False) -> Key:

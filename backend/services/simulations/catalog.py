@@ -6,6 +6,7 @@ rates, costs and parallelism of its vertices: the vertex with the least capacity
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,16 +19,16 @@ from backend.contracts.simulations import (
     SimulationCatalogOut,
     SimulationIn,
     SimulationLimitsOut,
-    SimulationSettingOut,
 )
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError, TooLargeError
 from backend.runtime.demo import demo_path
 from backend.runtime.engine.jobfile import JobSpec, load_job
 from backend.runtime.job import config, graph
+from backend.runtime.job.settings_refused import not_taken
+from backend.services.simulations.offered_settings import offered, values_of
 
 _US = 1_000_000
 _CP = "execution.checkpointing."
-_NET = "taskmanager.network.memory."
 _ALIGNED_TIMEOUT = f"{_CP}aligned-checkpoint-timeout"
 _CAP = "runtime.inflight-cap.bytes"
 # The settings that select a protocol. Each protocol replaces some of them, so the shape's own protocol does not matter.
@@ -104,6 +105,31 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
     "bounded": _Shape(
         "Bounded sources", "Two sources of different length end one after the other, and the job ends too.", "bounded"
     ),
+    "bounded-join": _Shape(
+        "Bounded join",
+        "A source that ends is joined with one that does not. Checkpoints continue without the subtasks that finished.",
+        "bounded-join",
+    ),
+    "legacy-source": _Shape(
+        "Legacy source",
+        "Two sources feed a slow stage. The legacy one blocks in the middle of a record, and its barrier waits.",
+        "legacy-source",
+    ),
+    "fan-out": _Shape(
+        "Fan-out",
+        "A subtask turns one record into 500 in one step, so barriers reach the next stage at different times.",
+        "fan-out",
+    ),
+    "busy-sync": _Shape(
+        "Busy sync",
+        "Five stages, each of which does nothing else for 100 ms while it takes its snapshot.",
+        "busy-sync",
+    ),
+    "changing-load": _Shape(
+        "Changing load",
+        "Three quarters of the records of each 40 s come in its first 10 s, so only some checkpoints meet full queues.",
+        "changing-load",
+    ),
 }
 _PROTOCOLS: Final[Mapping[str, _Protocol]] = {
     "aligned": _Protocol(
@@ -173,24 +199,7 @@ _PROTOCOLS: Final[Mapping[str, _Protocol]] = {
         ProtocolGroup.END,
     ),
 }
-_SETTINGS: Final = (
-    SimulationSettingOut(key=f"{_CP}interval", title="Interval", unit="ms", least=500, most=30_000),
-    SimulationSettingOut(key=f"{_CP}timeout", title="Timeout", unit="ms", least=500, most=60_000),
-    SimulationSettingOut(key=f"{_CP}min-pause", title="Minimum pause", unit="ms", least=0, most=30_000),
-    SimulationSettingOut(
-        key=_ALIGNED_TIMEOUT, title="Aligned timeout", unit="ms", least=0, most=30_000, protocols=["aligned-timeout"]
-    ),
-    SimulationSettingOut(
-        key=_CAP, title="Cap on in-flight data", unit="bytes", least=1_000, most=1_000_000, protocols=["capped"]
-    ),
-    SimulationSettingOut(
-        key=f"{_NET}buffers-per-channel", title="Buffers per channel", unit="buffers", least=0, most=16
-    ),
-    SimulationSettingOut(
-        key=f"{_NET}floating-buffers-per-gate", title="Floating buffers per gate", unit="buffers", least=1, most=64
-    ),
-)
-_SETTINGS_BY_KEY: Final = {setting.key: setting for setting in _SETTINGS}
+_SETTINGS: Final = offered({name: p.settings for name, p in _PROTOCOLS.items()}, _PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +219,7 @@ def catalog(limits: Limits = LIMITS) -> SimulationCatalogOut:
             ProtocolOut(name=name, title=p.title, sentence=p.sentence, group=p.group, settings=dict(p.settings))
             for name, p in _PROTOCOLS.items()
         ],
-        settings=list(_SETTINGS),
+        settings=list(_SETTINGS.values()),
         limits=SimulationLimitsOut.of(limits),
     )
 
@@ -223,7 +232,7 @@ def _shape_out(name: str) -> ShapeOut:
         sentence=shape.sentence,
         vertex_count=len(spec.graph.vertices),
         parallelism=max(v.parallelism for v in spec.graph.vertices),
-        settings=dict(config.show(spec.config, tuple(s.key for s in _SETTINGS if s.protocols is None))),
+        settings=values_of(spec.config, _SETTINGS),
     )
 
 
@@ -261,11 +270,13 @@ def _check_words(request: SimulationIn) -> None:
     if request.second_protocol == request.protocol:
         problems.append(FieldProblem("second_protocol", "is the first protocol", "another protocol, or none"))
     for key in request.settings:
-        setting = _SETTINGS_BY_KEY.get(key)
-        if setting is None:
-            problems.append(FieldProblem(f"settings.{key}", "cannot be set", ", ".join(_SETTINGS_BY_KEY)))
+        setting = _SETTINGS.get(key)
+        if setting is None and key in config.KEYS:
+            problems.append(FieldProblem(f"settings.{key}", "is decided by the protocol", "choose another protocol"))
+        elif setting is None:
+            problems.append(not_taken(key, f"settings.{key}", tuple(_SETTINGS), is_known=False))
         elif setting.protocols is not None and not set(setting.protocols) & set(asked.values()):
-            words = " or ".join(setting.protocols)
+            words = " or ".join(_PROTOCOLS[name].title for name in setting.protocols)
             problems.append(FieldProblem(f"settings.{key}", "is used by no chosen protocol", f"with {words}"))
     if problems:
         raise InvalidInputError(problems, what="simulation")
@@ -274,7 +285,7 @@ def _check_words(request: SimulationIn) -> None:
 def _with_parallelism(spec: JobSpec, parallelism: int, limits: Limits) -> JobSpec:
     if parallelism * len(spec.graph.vertices) > limits.subtasks_max:
         _refuse_subtasks(parallelism * len(spec.graph.vertices), limits)
-    named = [i for v in spec.graph.vertices for i in (*v.slow_factors, *v.slow_upload_factors)]
+    named = [i for v in spec.graph.vertices for i in (*v.slow_factors, *v.slow_upload_factors, *v.slow_sync_factors)]
     if named and parallelism <= max(named):
         allowed = f"at least {max(named) + 1}, because subtask {max(named)} of this shape is a slow one"
         raise InvalidInputError([FieldProblem("parallelism", "is too small", allowed)], what="simulation")
@@ -288,7 +299,7 @@ def _configured(spec: JobSpec, protocol: str, settings: Mapping[str, str]) -> Jo
     own = {
         key: value
         for key, value in settings.items()
-        if (protocols := _SETTINGS_BY_KEY[key].protocols) is None or protocol in protocols
+        if (protocols := _SETTINGS[key].protocols) is None or protocol in protocols
     }
     try:
         return spec.with_config({**_PLAIN, **_PROTOCOLS[protocol].settings, **own})
@@ -296,9 +307,10 @@ def _configured(spec: JobSpec, protocol: str, settings: Mapping[str, str]) -> Jo
         problems = [replace(p, field=f"settings.{p.field}") for p in error.problems]
         raise InvalidInputError(problems, what="simulation") from None
     except PlanError as error:
-        raise InvalidInputError(
-            [FieldProblem("settings", str(error), "settings that fit")], what="simulation"
-        ) from None
+        # The correction names the settings that contradict each other. The request has set at least one of them.
+        named = [key for key in own if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.-])", error.fix)]
+        field = f"settings.{named[0]}" if named else "settings"
+        raise InvalidInputError([FieldProblem(field, f"{error.problem}; {error.fix}")], what="simulation") from None
 
 
 def _check_size(runs: list[PlannedRun], request: SimulationIn, limits: Limits) -> None:
@@ -342,15 +354,16 @@ def _refuse_subtasks(subtasks: int, limits: Limits) -> None:
 
 def record_steps_per_s(job: graph.Graph) -> float:
     """Estimate how many records all vertices together process in a second, if the load is spread evenly."""
-    load: dict[str, float] = {}
-    share = 1.0
+    load: dict[str, float] = {}  # what each vertex emits
+    steps, share = 0.0, 1.0
     for vertex in job.vertices:
         capacity = vertex.parallelism * _US / max(1, vertex.cost_us)
         sources = [job.edges[e].source for e in job.inputs(vertex.id)]
         if sources:
             rate = sum(load[source] for source in sources)
             share = min(share, capacity / rate) if rate > 0 else share
-            load[vertex.id] = rate * vertex.fan_out
         else:
-            load[vertex.id] = min(vertex.rate or capacity, capacity) * vertex.fan_out
-    return share * sum(load.values())
+            rate = min(vertex.rate or capacity, capacity)
+        load[vertex.id] = rate * vertex.fan_out
+        steps += rate
+    return share * steps

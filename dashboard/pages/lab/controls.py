@@ -21,7 +21,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.simulations import (
     SEED_MAX,
     ProtocolGroup,
-    ProtocolOut,
+    ShapeOut,
     SimulationCatalogOut,
     SimulationSettingOut,
 )
@@ -81,24 +81,24 @@ def sliders_of(catalog: SimulationCatalogOut, shape: str) -> list[Slider]:
     return [
         Slider("parallelism", "Parallelism", "", 1, most, found.parallelism),
         Slider("duration_s", "Virtual time", "s", _DURATION_LEAST_S, catalog.limits.virtual_max_s, 60),
-        *(_of_setting(setting, found.settings, catalog.protocols) for setting in catalog.settings),
+        *(
+            _of_setting(setting, setting.least, setting.most, own_of(catalog, found, setting))
+            for setting in catalog.settings
+            if setting.least is not None and setting.most is not None
+        ),
     ]
 
 
-def _of_setting(setting: SimulationSettingOut, of_shape: Mapping[str, str], protocols: list[ProtocolOut]) -> Slider:
-    own = of_shape.get(setting.key)
-    if own is None:
-        own = next((p.settings[setting.key] for p in protocols if setting.key in p.settings), None)
-    value = setting.least if own is None else number_of(own)
-    return Slider(
-        setting.key,
-        setting.title,
-        setting.unit,
-        setting.least,
-        setting.most,
-        setting.least if value is None else value,
-        tuple(setting.protocols or ()),
-    )
+def own_of(catalog: SimulationCatalogOut, shape: ShapeOut, setting: SimulationSettingOut) -> str:
+    """Return the value of a setting unless the request sets one: that of the shape, a protocol, or the default."""
+    of_protocols = (p.settings[setting.key] for p in catalog.protocols if setting.key in p.settings)
+    return shape.settings.get(setting.key) or next(of_protocols, setting.default)
+
+
+def _of_setting(setting: SimulationSettingOut, least: float, most: float, own: str) -> Slider:
+    value = number_of(own)
+    used_by = tuple(setting.protocols or ())
+    return Slider(setting.key, setting.title, setting.unit, least, most, least if value is None else value, used_by)
 
 
 def number_of(value: object) -> float | None:

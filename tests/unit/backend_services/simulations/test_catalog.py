@@ -12,11 +12,14 @@ from backend.runtime.core.elements import SnapshotType
 from backend.runtime.demo import demo_names, demo_path
 from backend.runtime.engine.jobfile import load_job
 from backend.runtime.engine.simulate import simulate
-from backend.runtime.job.config import FinishProtocol, Initiation, StateBackend
+from backend.runtime.job.config import KEYS, FinishProtocol, Initiation, StateBackend
+from backend.runtime.job.setting_words import SettingGroup
 from backend.runtime.protocols.registry import MODES, mode_of
 from backend.services.simulations.catalog import LIMITS, catalog, plan, record_steps_per_s
+from backend.services.simulations.offered_settings import COMMON
 
 _INTERVAL = "execution.checkpointing.interval"
+_AT_ONCE = "execution.checkpointing.max-concurrent-checkpoints"
 
 
 def _request(**changed):
@@ -37,6 +40,41 @@ def test_each_way_to_finish_can_be_chosen_and_the_other_protocols_keep_that_of_t
     for finish in (FinishProtocol.REVISED, FinishProtocol.LEGACY):
         assert chosen[f"finish-{finish}"].finish_protocol is finish
     assert chosen["aligned"].finish_protocol is FinishProtocol.REVISED
+
+
+def test_each_setting_of_the_runtime_is_open_or_decided_by_the_protocols():
+    found = catalog()
+    decided = {key for p in found.protocols for key in p.settings}
+
+    assert {s.key for s in found.settings} | decided == set(KEYS)
+    assert {s.group for s in found.settings} <= set(SettingGroup)
+
+
+def test_a_protocol_offers_only_what_has_an_effect_with_it_and_its_own_amount_but_not_its_own_kind():
+    users = {s.key: s.protocols for s in catalog().settings}
+
+    assert users["runtime.chandy-lamport.log-until"] == ["chandy-lamport", "chandy-lamport-all"]
+    assert users["runtime.inflight-cap.bytes"] == users["runtime.inflight-cap.on-cap"] == ["capped"]
+    assert users["runtime.unaligned.front-input"] == ["last-barrier"]
+    assert users["runtime.phase-order"] is None
+    assert not {"runtime.chandy-lamport.enabled", "runtime.unaligned.starts-with", "runtime.state-backend"} & set(users)
+
+
+@pytest.mark.parametrize("protocol", [p.name for p in catalog().protocols])
+def test_each_setting_of_a_protocol_can_be_at_its_default(protocol):
+    used = [s for s in catalog().settings if s.protocols is None or protocol in s.protocols]
+    for setting in used:
+        if setting.key not in COMMON:
+            plan(_request(protocol=protocol, settings={setting.key: setting.default}))
+
+
+def test_a_contradiction_is_a_sentence_at_the_setting_that_the_request_has():
+    with pytest.raises(InvalidInputError) as caught:
+        plan(_request(protocol="unaligned", settings={_AT_ONCE: "2", _INTERVAL: "2 s"}))
+    (problem,) = caught.value.problems
+
+    assert problem.field == f"settings.{_AT_ONCE}"
+    assert problem.problem.startswith("unaligned checkpoints run one at a time; set ")
 
 
 def test_names_and_titles_of_protocols_are_distinct():
@@ -82,7 +120,9 @@ def test_a_setting_of_one_protocol_does_not_change_the_other_one():
         ({"shape": "none"}, "shape"),
         ({"protocol": "none"}, "protocol"),
         ({"second_protocol": "aligned"}, "second_protocol"),
-        ({"settings": {"web.checkpoints.history": "3"}}, "settings.web.checkpoints.history"),
+        ({"settings": {"runtime.spiling": "ad-hoc"}}, "settings.runtime.spiling"),
+        ({"settings": {"runtime.state-backend": "sst"}}, "settings.runtime.state-backend"),
+        ({"settings": {"runtime.phase-order": "S-L-F"}}, "settings.runtime.phase-order"),
         ({"settings": {_INTERVAL: "soon"}}, f"settings.{_INTERVAL}"),
         ({"settings": {"runtime.inflight-cap.bytes": "1 kb"}}, "settings.runtime.inflight-cap.bytes"),
         ({"shape": "middle-straggler", "parallelism": 1}, "parallelism"),
@@ -93,7 +133,7 @@ def test_a_wrong_value_is_refused_with_its_field(changed, field):
         plan(_request(**changed))
 
     assert [p.field for p in caught.value.problems] == [field]
-    assert caught.value.problems[0].allowed
+    assert caught.value.problems[0].allowed or "; set " in caught.value.problems[0].problem
 
 
 @pytest.mark.parametrize(
@@ -125,11 +165,12 @@ def test_two_protocols_count_twice():
 @pytest.mark.parametrize("shape", [s.name for s in catalog().shapes])
 def test_the_estimate_of_the_records_is_close_to_what_a_run_processes(shape):
     spec = plan(_request(shape=shape))[0].spec
-    vertices = simulate(spec, duration_us=10_000_000, is_size_only=True).to_json()["vertices"]
+    duration_us = max(10_000_000, *(v.burst_period_us for v in spec.graph.vertices))
+    vertices = simulate(spec, duration_us=duration_us, is_size_only=True).to_json()["vertices"]
     processed = sum(sum(v["records_in"]) or sum(v["records_out"]) for v in vertices)
 
     # The estimate ignores skew and stragglers, which reduce the number of records in a run.
-    assert 0.8 * processed < 10 * record_steps_per_s(spec.graph) < 1.5 * processed
+    assert 0.8 * processed < duration_us / 1_000_000 * record_steps_per_s(spec.graph) < 1.5 * processed
 
 
 def test_limits_can_be_smaller():

@@ -38,6 +38,14 @@ from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import Basis, Confidence, VerdictKind
 
+# A checkpoint waits for these causes and takes hardly any work from the job meanwhile. If fewer checkpoints begin, each
+# of them waits as long. A commit is not among them: it follows each completed checkpoint.
+_WAITED_FOR = frozenset({VerdictKind.COORDINATOR, VerdictKind.LATE_INPUT, VerdictKind.CALLBACK})
+_WAITS = (
+    "checkpoints are long because they wait for what the verdict names: with fewer of them, each waits as long."
+    " First cure that"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
@@ -96,6 +104,8 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     if losses is not None:
         return _optimal(known, pace, losses)
     if pace.is_crowded:
+        if _only_waits(known):
+            return NoAdvice(Topic.INTERVAL, "R-INT-3", _WAITS)
         if pace.is_varied:
             text = (
                 f"durations vary from {say.duration(pace.low_ms)} to {say.duration(pace.high_ms)}: a minimum pause"
@@ -135,6 +145,8 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
     if losses is not None:
         text = "the interval is chosen from the known failures; a pause as well would make each of them replay more"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-1", text)
+    if _only_waits(known):
+        return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", _WAITS)
     # With a share p of the time without a checkpoint, the pause is p / (1 - p) times the duration; p is one half.
     wanted = nice_ms(pace.median_ms * (1 - OPEN_MAX_RATIO) / OPEN_MAX_RATIO)
     if wanted <= pace.pause_ms:
@@ -199,6 +211,10 @@ def _pace(known: Situation) -> _Pace | str:
         high_ms=quantile(durations, 0.95) or 0.0,
         open_ratio=open_ratio([r.checkpoint.header for r in known.recorded]),
     )
+
+
+def _only_waits(known: Situation) -> bool:
+    return known.diagnosis.verdict.kind in _WAITED_FOR
 
 
 def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:

@@ -159,7 +159,8 @@ def test_a_bound_is_broken_if_more_checkpoints_expire_or_are_too_heavy():
 
 
 def test_with_known_failures_no_pause_is_advised_that_would_add_to_their_loss():
-    run = [taking(n, 9_000 if n % 3 == 0 else 2_000, every_s=5) for n in range(9)]
+    took_ms = [9_000 if n % 3 == 0 else 2_000 for n in range(9)]
+    run = [taking(n, ms, sync=ms, every_s=5) for n, ms in enumerate(took_ms)]
     config = replace(EXACTLY_ONCE, interval_ms=5_000)
 
     assert isinstance(on(Topic.MIN_PAUSE, advised(run, CALM, config=config)), Recommendation)

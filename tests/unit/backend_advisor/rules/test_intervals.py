@@ -7,19 +7,27 @@ from datetime import timedelta
 
 import pytest
 
+from backend.advisor import advise
 from backend.advisor.advice import NoAdvice, Recommendation
 from backend.advisor.rules.intervals import best_interval_ms, transaction_timeout_ms
+from backend.analysis.verdict.verdict import diagnose
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
-from backend.domain.engines import RUNTIME
+from backend.domain.engines import RUNTIME, flink
+from backend.domain.verdict import VerdictKind
 from tests.support.advised_jobs import EXACTLY_ONCE, advised, expected, expired_run, on, readings, slow_run
-from tests.support.handwritten_jobs import MIDDLE, START, completed, detail, quick
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, completed, detail, job
 
 IDLE = readings(held=0.0, busy=0.3)
 
 
 def taking(*durations_ms, every_s=5.0):
-    return [quick(n, ms, every_s=every_s) for n, ms in enumerate(durations_ms, start=1)]
+    """Build checkpoints that take this long to write."""
+    vertices = (SOURCE, MIDDLE, LAST)
+    return [
+        completed(n, *(detail(v, first=[2] * 4, async_=ms - 2) for v in vertices), every_s=every_s)
+        for n, ms in enumerate(durations_ms, start=1)
+    ]
 
 
 def interval_of(advice):
@@ -102,6 +110,31 @@ def test_a_raised_interval_never_exceeds_the_checkpoint_timeout():
     assert "shorter than the interval" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "speaks"),
+    [
+        (VerdictKind.COORDINATOR, False),
+        (VerdictKind.LATE_INPUT, False),
+        (VerdictKind.CALLBACK, False),
+        (VerdictKind.SYNC, True),
+        (VerdictKind.STORE, True),
+        # With fewer checkpoints, fewer commits follow them.
+        (VerdictKind.COMMIT, True),
+    ],
+)
+def test_no_interval_and_no_pause_are_advised_if_checkpoints_only_wait_for_the_cause(kind, speaks):
+    even, varied = taking(*[4_600] * 8), taking(2_000, 2_000, 2_000, 9_000, 2_000, 2_000, 9_000, 2_000)
+    for run, answer in ((even, interval_of), (varied, pause_of)):
+        evidence = job(run, IDLE, config=EXACTLY_ONCE)
+        named = diagnose(evidence)
+        named = replace(named, verdict=replace(named.verdict, kind=kind))
+        found = answer(advise(evidence, engine=flink("1.20.5"), version="1.20.5", diagnosis=named))
+
+        assert isinstance(found, Recommendation) is speaks, found
+        if not speaks:
+            assert "wait for what the verdict names" in found.reason
+
+
 def test_the_interval_waits_for_advice_on_the_mode_which_changes_the_durations():
     found = interval_of(advised(slow_run(), readings()))
 
@@ -113,7 +146,7 @@ def test_no_interval_is_advised_without_what_the_rules_need():
     assert "not known" in interval_of(advised(taking(*[4_600] * 8), IDLE, config=CheckpointConfig())).reason
     assert "most checkpoints expire" in interval_of(advised(expired_run(), IDLE)).reason
     missing = taking(4_600, 4_600, 4_600, 4_600)
-    later = [quick(n, 4_600) for n in (9, 10, 11, 12)]
+    later = taking(*[4_600] * 12)[8:]
     assert "missing from the history" in pause_of(advised([*missing, *later], IDLE)).reason
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.words import sentences as say
-from backend.analysis.words.thresholds import RESTARTS_OF_TRANSACTIONS_WINDOW_S
+from backend.analysis.words.thresholds import RESTARTS_OF_TRANSACTIONS_MIN_COUNT, RESTARTS_OF_TRANSACTIONS_WINDOW_S
 from backend.domain import known_messages
 from backend.domain.known_messages import KnownMessage, MessageCause
 from backend.domain.verdict import Evidence, Verdict, VerdictKind
@@ -34,13 +34,17 @@ class Told:
     """What the exceptions of a job tell, to be put into a sentence.
 
     ``is_of_checkpoints`` is whether any of them has to do with checkpoints, their settings or their files. ``at`` is
-    the time of the newest exception with this message.
+    the time of the newest exception with this message. ``unknown`` are those of the ``count`` exceptions that no known
+    message explains, newest first. ``is_few`` is whether the message explains no more than these, and is no pattern.
     """
 
     message: KnownMessage
     text: str
     is_of_checkpoints: bool
     at: datetime
+    count: int
+    unknown: tuple[str, ...]
+    is_few: bool
     would_decide: tuple[str, ...] = ()
 
 
@@ -88,13 +92,19 @@ def _told(case: Case, found: _Exceptions, chosen: Sequence[tuple[datetime, Known
     at, message, text = max(chosen, key=lambda k: counts[k[1].id])
     count, total = counts[message.id], len(found)
     newest = "newest " if total < len(case.evidence.exceptions) else ""
-    who = f"its {newest}exception says" if total == 1 else f"{count} of its {total} {newest}exceptions say"
+    says = "says" if count == 1 else "say"
+    who = f"its {newest}exception says" if total == 1 else f"{count} of its {total} {newest}exceptions {says}"
     is_open = _is_ended(message) and _timeout_ms(found) is None
+    is_pattern = _is_ended(message) and count >= RESTARTS_OF_TRANSACTIONS_MIN_COUNT
+    unknown = tuple(text for _, text in found if known_messages.explained(text) is None)
     return Told(
         message=message,
         text=f'{who} that {message.means} ("{_matching(message, text)}"){_compared(case, message, found)}',
         is_of_checkpoints=any(m.cause.is_of_checkpoints for _, m, _ in _known(found)),
         at=at,
+        count=total,
+        unknown=unknown,
+        is_few=not is_pattern and count <= len(unknown),
         would_decide=(_TIMEOUT_UNKNOWN,) if is_open else (),
     )
 
@@ -142,8 +152,11 @@ def open_ms(case: Case) -> float | None:
 
 
 def explaining(case: Case, found: Told | None) -> list[Evidence]:
-    """Return rows on what the exceptions tell, besides those of ``evidence_rows.restarts`` on the newest one."""
-    return [] if found is None else _explaining(case, found, recent(case))
+    """Return rows on what the exceptions tell, besides those of ``evidence_rows.restarts`` on the newest one.
+
+    What cures a few of them is no row, because it would read as the cure of all.
+    """
+    return [] if found is None or found.is_few else _explaining(case, found, recent(case))
 
 
 def _explaining(case: Case, told_by: Told, found: _Exceptions) -> list[Evidence]:

@@ -53,8 +53,15 @@ def _why_it_restarts(case: Case, told: exceptions.Told | None) -> str:
     newest = exceptions.first_line(max(case.evidence.exceptions)[1])
     if told is None:
         return f'its checkpoints complete{well}, and what its newest exception says decides: "{newest}"'
+    if told.is_few:
+        # Most exceptions may have another cause than the known message, so they come first.
+        unknown = f"{len(told.unknown)} of its {told.count} exceptions have no known message, and what they say decides"
+        return f'its checkpoints complete{well}, but {unknown}: "{exceptions.first_line(told.unknown[0])}"; {told.text}'
     if told.is_of_checkpoints:
         return f"its checkpoints complete{well}, but {told.text}"
+    if told.unknown:
+        others = f'it is not known what the others mean: "{exceptions.first_line(told.unknown[0])}"'
+        return f"its checkpoints are well{well}, so they are not the cause of most restarts: {told.text}; {others}"
     return f"its checkpoints are well{well}, so they are not the cause: {told.text}"
 
 

@@ -150,8 +150,34 @@ def test_the_rows_on_exceptions_say_when_these_were():
 def test_a_lost_task_manager_clears_the_checkpoints_and_says_what_happened():
     found = diagnosed(LOST, LOST, LOST, POISON).verdict
 
-    assert f"so they {INNOCENT}: 3 of its 4 exceptions say that a process did not answer" in found.sentence
+    most = f"so they {INNOCENT} of most restarts: 3 of its 4 exceptions say that a process did not answer"
+    assert most in found.sentence
+    assert 'it is not known what the others mean: "java.lang.IllegalStateException: poison"' in found.sentence
     assert found.would_decide == ()
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (POISON, POISON, LOST, POISON),
+        (POISON, POISON, POISON, LOST),
+        (POISON, POISON, LOST, LOST),
+        (POISON, POISON, FENCED, POISON),
+    ],
+)
+def test_a_known_message_of_a_few_restarts_neither_clears_nor_accuses_the_checkpoints(texts):
+    found = diagnosed(*texts).verdict
+    known = texts.count(LOST) + texts.count(FENCED)
+
+    assert INNOCENT not in found.sentence
+    unknown = f"{4 - known} of its 4 exceptions have no known message, and what they say decides"
+    assert f'complete (40 ms), but {unknown}: "java.lang.IllegalStateException: poison"; {known} of' in found.sentence
+    if texts[-1] == POISON:
+        assert not any(row.statement.startswith("what cures it") for row in found.evidence)
+
+
+def test_a_lost_task_manager_in_all_restarts_clears_the_checkpoints():
+    assert f"so they {INNOCENT}: 3 of its 3 exceptions say" in diagnosed(LOST, LOST, LOST).verdict.sentence
 
 
 def test_a_store_that_refuses_does_not_clear_the_checkpoints():

@@ -8,7 +8,8 @@ over if the state doubled within half a day and is twice the largest of the day 
 earlier time that is known, as before a gap, is no growth either.
 
 A state that began nearly empty, or with the job, and still grows as fast as on average since then may just fill up, as
-windows and a time to live do. It is told, but it is no alarm (``is_filling``).
+windows and a time to live do. A state that nothing removes looks the same. It is told with what decides between the
+two, but it is no alarm (``is_filling``).
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class Growth:
     """The input now to that at the begin of the span, if the span is shorter than a day and both are known."""
     was_empty: bool = False
     """Whether the state was nearly empty when the known history begins."""
+    even_for: timedelta | None = None
+    """How long it has grown evenly from nearly nothing, if it ``is_filling``."""
 
     @property
     def ratio(self) -> float:
@@ -253,8 +256,10 @@ def _judged_by_hours(found: Growth, days: Sequence[_Day]) -> Growth | None:
 def _with_filling(found: Growth, hours: Sequence[HourValues], begun_at: datetime | None) -> Growth:
     sized = [h for h in hours if h.size_bytes is not None]
     was_empty = _is_filling(found, sized, sized[0].hour)
-    is_filling = was_empty or (begun_at is not None and _is_filling(found, sized, begun_at))
-    return replace(found, is_filling=is_filling, was_empty=was_empty)
+    since = sized[0].hour if was_empty else begun_at
+    if since is None or not (was_empty or _is_filling(found, sized, since)):
+        return found
+    return replace(found, is_filling=True, was_empty=was_empty, even_for=sized[-1].hour - since)
 
 
 def _is_filling(found: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
@@ -297,11 +302,22 @@ def sentence(found: Growth) -> str:
     text = f"{_grew(found, span)} {_at_input(found)}: {values}"
     if found.timeout_in is not None:
         text += f"; at this rate the duration passes the timeout in about {_in_days(found.timeout_in)}"
-    if found.is_filling and found.was_empty:
-        text += ". It was nearly empty when the history begins and grows as it has since then, so it may still fill up"
-    elif found.is_filling:
-        text += ". It grows no faster than from nothing since the job began, so it may still fill up"
-    return text
+    return text if found.even_for is None else f"{text}. {_not_decided(found, found.even_for)}"
+
+
+def _not_decided(found: Growth, age: timedelta) -> str:
+    """Return what decides whether an even growth from nearly nothing ends."""
+    is_short = age < timedelta(days=1)
+    span = say.duration(age / timedelta(milliseconds=1)) if is_short else _in_days(age)
+    since = (
+        "since the history begins, when it was nearly empty"
+        if found.was_empty
+        else "as from nothing since the job began"
+    )
+    return (
+        f"It has grown evenly for {span}, {since}. A window or a time to live of more than {span} decides: with one,"
+        " the state may still fill up; without one, nothing removes it"
+    )
 
 
 def _grew(found: Growth, span: str) -> str:

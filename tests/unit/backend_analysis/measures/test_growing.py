@@ -111,7 +111,10 @@ def test_a_state_that_began_empty_and_still_fills_up_is_marked():
     found = growth_of(hours(80, lambda n: GB * (n + 1) / 10))
 
     assert found.is_filling
-    assert sentence(found).endswith("so it may still fill up")
+    assert sentence(found).endswith(
+        ". It has grown evenly for 3 days, since the history begins, when it was nearly empty. A window or a time to"
+        " live of more than 3 days decides: with one, the state may still fill up; without one, nothing removes it"
+    )
 
 
 @pytest.mark.parametrize("days", range(8, 13))
@@ -121,9 +124,8 @@ def test_a_state_that_grows_evenly_since_the_job_began_still_fills_up_after_the_
 
     found = growth_of(series, begun_at=begun_at)
     assert found.is_filling
-    assert sentence(found).endswith(
-        ". It grows no faster than from nothing since the job began, so it may still fill up"
-    )
+    # A leak looks the same, so the sentence says what decides.
+    assert f". It has grown evenly for {days} days, as from nothing since the job began. A window or" in sentence(found)
     assert not growth_of(series).is_filling, "not known since when"
     assert not growth_of(series, begun_at=begun_at - timedelta(days=30)).is_filling, "it grows faster than on average"
 

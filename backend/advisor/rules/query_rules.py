@@ -115,6 +115,11 @@ def advise_trigger(query: Query) -> Recommendation | NoAdvice:
     if interval is None:
         busy = next((s for s in query.report.signs if s.sign is PressureSign.UTILISATION), None)
         if busy is not None and busy.is_raised and busy.value is not None and log >= LOG_MAX_RATIO:
+            if not query.report.is_drained:
+                return silence(
+                    "micro-batches follow each other without a pause, and whether the query keeps up is not known: a"
+                    " backlog of its sources that stays below a batch, or shrinks, decides"
+                )
             return _with_interval(query, log, busy.value)
         return silence("the interval of the trigger is not known: pass it to the listener")
     use = query.took_ms / interval.ms

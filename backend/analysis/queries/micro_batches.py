@@ -157,7 +157,8 @@ class BatchReport:
             return False
         rows = median(c.batch.input_row_count for c in self.judged if c.batch is not None)
         is_small = rows is not None and max(backlog) <= rows and not self._has_more_rows
-        return is_small or backlog[-1] <= SHRINKS_TO_RATIO * backlog[0]
+        # A backlog of 0 throughout does not shrink: its source gives all it has.
+        return is_small or (any(backlog) and backlog[-1] <= SHRINKS_TO_RATIO * backlog[0])
 
     @property
     def _has_more_rows(self) -> bool:

@@ -76,7 +76,8 @@ def test_r_mb_1_does_not_delay_batches_that_overrun():
 @pytest.mark.parametrize(("log_ms", "every_s", "speaks"), [(200, 0.5, True), (140, 0.5, False), (200, 1.0, False)])
 def test_r_mb_1_proposes_an_interval_to_a_query_that_starts_its_batches_at_once(log_ms, every_s, speaks):
     """Batches of 500 ms follow each other without a pause, or every second."""
-    found = answer(Topic.INTERVAL, steady(took_ms=500, log_ms=log_ms, every_s=every_s), interval_ms=None)
+    batches = steady(took_ms=500, log_ms=log_ms, every_s=every_s, sources=(replace(KAFKA, backlog=20),))
+    found = answer(Topic.INTERVAL, batches, interval_ms=None)
 
     assert isinstance(found, Recommendation) is speaks, found
     if speaks:
@@ -86,6 +87,16 @@ def test_r_mb_1_proposes_an_interval_to_a_query_that_starts_its_batches_at_once(
         # 200 ms of logs in each second, and 300 ms for the rows of every 500 ms.
         assert (load.before, load.predicted.value) == (pytest.approx(1.0), pytest.approx(0.8))
         assert load.predicted.low <= load.predicted.value <= load.predicted.high
+
+
+@pytest.mark.parametrize("source", [KAFKA, replace(KAFKA, backlog=5_000)])
+@pytest.mark.parametrize("took_ms", [500, 4_000])
+def test_r_mb_1_proposes_no_interval_to_a_query_of_which_it_is_not_known_whether_it_keeps_up(source, took_ms):
+    batches = steady(took_ms=took_ms, log_ms=took_ms * 2 // 5, every_s=took_ms / 1_000, sources=(source,))
+    found = answer(Topic.INTERVAL, batches, interval_ms=None)
+
+    assert isinstance(found, NoAdvice), found
+    assert "whether the query keeps up is not known" in found.reason
 
 
 # --- R-MB-2 ---

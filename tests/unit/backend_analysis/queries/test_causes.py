@@ -335,6 +335,24 @@ def test_batches_that_grow_make_a_query_that_is_busy_all_the_time_slow():
     assert (found.health, found.verdict.kind) == ("slow", "growth")
 
 
+@pytest.mark.parametrize(
+    ("rows", "health", "kind"),
+    [
+        # The rows of each third are above those of the one before: the query does not keep up.
+        ([100 + 40 * n for n in range(10)], "slow", "capacity"),
+        # They vary, with more in the last third by chance.
+        ([100, 90, 300, 110, 300, 310, 100, 320, 330, 310], "healthy", "undecided"),
+        ([100, 110, 90] * 3, "healthy", "none"),
+    ],
+)
+def test_a_backlog_of_0_throughout_does_not_shrink(rows, health, kind):
+    """A source that gives a batch all it has reports that nothing waits. What came meanwhile is in the next batch."""
+    made = [progress(n, took_ms=10 * r, rows=r, latest=offsets(n, backlog=0)) for n, r in enumerate(rows, 60)]
+    found = judged(made, pause_ms=2)
+
+    assert (found.health, found.verdict.kind) == (health, kind), found.verdict.sentence
+
+
 def test_a_backlog_that_is_known_is_not_asked_for():
     made = [progress(n, took_ms=3_000, latest=offsets(n, backlog=50_000)) for n in NUMBERS]
     found = judged(made, pause_ms=2)

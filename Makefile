@@ -33,7 +33,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
+.PHONY: help up test compiled test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -93,9 +93,16 @@ test: install-dev
 	@files=$$($(BIN)/python -m tests.areas $(AREA)) || exit 2; \
 		exec $(PYTEST) -m "not slow" -n 2 $$files $(ARGS)
 else
-test: check
+# While the checks use one core, the other one compiles the bytecode that each process of the tests needs. Otherwise, all
+# of them compile it at the same time.
+test: install-dev
+	@$(MAKE) -j 2 check compiled
 	$(PYTEST) -m "not slow" -n 3 $(ARGS)
 endif
+
+# The collection compiles every test and every module that the tests import. The tests themselves report its errors.
+compiled: install-dev
+	@-$(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1
 
 test-quick: install-dev
 	$(BIN)/ruff check .

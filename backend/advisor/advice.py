@@ -117,7 +117,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A mode with its aligned timeout, and the effect it would have had on the recorded checkpoints (by replay)."""
+    """A mode with its aligned timeout, and what is predicted under it."""
 
     mode: Mode
     aligned_timeout_ms: int | None
@@ -191,6 +191,8 @@ class Recommendation:
     """A word that tells opposite advice on one topic apart, such as ``raise``; None on the topics with a mode."""
     chosen_by: str | None = None
     """The tier of the simulation that chose the settings; None if rules and replayed checkpoints chose them."""
+    predicted_by: str | None = None
+    """The tier of the what-if whose numbers are shown; None if the rule predicts, as by replayed checkpoints."""
 
     @property
     def kind(self) -> str:

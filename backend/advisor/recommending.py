@@ -14,6 +14,7 @@ from datetime import datetime
 
 from backend.advisor.advice import Advice, NoAdvice, Recommendation
 from backend.advisor.choice import by_simulation
+from backend.advisor.predictor import Predictor
 from backend.advisor.proposing import kept_within
 from backend.advisor.rules import buffers, capacity, checkpoint_mode, failing, in_flight, intervals, query_rules, state
 from backend.advisor.rules.lints import lints_of
@@ -116,18 +117,27 @@ def advise(
     known = situation(
         evidence, engine=engine, version=version, settings_since=settings_since, case=case, diagnosis=diagnosis
     )
+    answers = choice.answers if choice is not None and choice.holds(known.evidence.config, known.evidence.now) else ()
+    return advice_on(replace(known, predictor=Predictor(answers)), choice, is_simulated=is_simulated)
+
+
+def advice_on(known: Situation, choice: TierChoice | None, *, is_simulated: bool) -> Advice:
+    """Return the advice on a job whose facts are known, with the predictions of ``known.predictor``. See ``advise``."""
+    topics = topics_of(known.engine)
     is_asked = _is_enough(known) and _without_checkpoints(known) is None and by_simulation.is_wanted(known)
     simulated, why_unused = by_simulation.answers(known, choice) if is_asked else ({}, None)
     is_decider = is_asked and by_simulation.is_decider(choice, is_simulated=is_simulated)
     known = replace(known, undecided=why_unused if is_decider else None)
     answers = [_asked(known, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]
-    advice = _advice(evidence, answers, len(known.recorded), known)
-    if not is_asked:
-        return advice
+    advice = _advice(known.evidence, answers, len(known.recorded), known)
+    is_lacking = known.predictor.has_missed or (is_asked and choice is not None and choice.why_not is not None)
+    is_due = choice is None or choice.is_due(
+        known.evidence.config, known.evidence.now, known.ids, is_lacking=is_lacking
+    )
     return replace(
         advice,
-        chosen_by=by_simulation.chosen_by(choice, why_unused, is_decider=is_decider),
-        is_choice_due=choice is None or choice.is_due(known.evidence.config, known.evidence.now, known.ids),
+        chosen_by=by_simulation.chosen_by(choice, why_unused, is_decider=is_decider) if is_asked else None,
+        is_choice_due=is_due and (is_asked or known.predictor.was_asked),
     )
 
 
@@ -196,7 +206,7 @@ def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer],
         text = f"{many} completed or failed under these settings; advice needs {CHECKPOINTS_MIN_COUNT}"
         return NoAdvice(topic, "AD-3", text)
     answer = rule(known) if simulated is None else simulated
-    return _with_recorded(known, answer) if isinstance(answer, Recommendation) else answer
+    return _as_shown(known, answer) if isinstance(answer, Recommendation) else answer
 
 
 def _without_checkpoints(known: Situation) -> str | None:
@@ -208,11 +218,16 @@ def _without_checkpoints(known: Situation) -> str | None:
     return None
 
 
-def _with_recorded(known: Situation, advice: Recommendation) -> Recommendation:
-    """Add to each prediction the values of the recorded checkpoints, with which the result is compared later."""
+def _as_shown(known: Situation, advice: Recommendation) -> Recommendation:
+    """Add who predicts, and to each prediction the recorded values, with which the result is compared later."""
     values = {
         Metric.DURATION: tuple(r.duration_ms for r in known.recorded),
         Metric.PERSISTED: tuple(r.persisted_bytes for r in known.recorded),
         Metric.WRITTEN: tuple(r.written_bytes for r in known.recorded),
     }
-    return replace(advice, expected=tuple(replace(e, before_values=values.get(e.metric, ())) for e in advice.expected))
+    answer = known.predictor.of(advice.proposed)
+    return replace(
+        advice,
+        expected=tuple(replace(e, before_values=values.get(e.metric, ())) for e in advice.expected),
+        predicted_by=None if answer is None else answer.tier.value,
+    )

@@ -7,12 +7,13 @@ ME-21), sizes and async parts (ME-6, ME-8). None means that a fact is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
 
 import numpy as np
 
+from backend.advisor.predictor import Predictor
 from backend.advisor.thresholds import WRITE_MEASURED_MIN_BYTES, WRITE_MEASURED_MIN_MS
 from backend.advisor.tier_choice import Series
 from backend.analysis.health.health import judged_checkpoints, slow_limit_ms
@@ -152,6 +153,8 @@ class Situation:
 
     The rules do not decide that in its place. None if it has decided, and if it cannot decide for this job.
     """
+    predictor: Predictor = field(default_factory=Predictor, compare=False)
+    """Has the answers to what-ifs, which are what cards predict; without any, their rules predict."""
 
     @property
     def engine_words(self) -> str:

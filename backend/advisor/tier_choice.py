@@ -1,4 +1,4 @@
-"""The settings that the fast simulation chose for a job, or the reason why it could not choose.
+"""What the fast simulation says of a job: the settings that it chose, or why it could not, and what cards asked.
 
 A choice is made from the stored data of one moment and then kept, because it takes seconds of processor time. It holds
 for the settings that the job had then, and until it is ``HOLDS`` old.
@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from backend.advisor.advice import Interval
+from backend.advisor.predictor import Answer
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointConfig
 
@@ -21,7 +22,7 @@ RENEWED_AFTER: Final = timedelta(minutes=30)
 """A choice is made again after this time, if ``RENEWED_COUNT`` newer checkpoints have ended."""
 RENEWED_COUNT: Final = 10
 REFUSAL_HOLDS: Final = timedelta(minutes=10)
-"""A job that could not be simulated is tried again after this time."""
+"""A job that could not be simulated, or whose cards ask something else by now, is tried again after this time."""
 
 EXPIRED_ERROR_MAX: Final = 0.25
 """The simulated share of expired checkpoints may differ from the measured one by this much."""
@@ -56,7 +57,6 @@ class Scored:
     persisted_bytes: Interval
     expired_ratio: Interval
     bound_ratio: float
-    restore_ms: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,8 @@ class TierChoice:
     missing if the simulation could not choose; ``why_not`` then says why. ``error_ratio`` is the error of the durations
     that the model predicted for checkpoints that it had not seen, and ``error_words`` says that. ``newest_id`` is the
     newest checkpoint that the choice rests on. ``limit_bytes`` is what a checkpoint may persist under the present
-    settings, and ``series`` are the choices that were followed before, if any.
+    settings, and ``series`` are the choices that were followed before, if any. ``answers`` are what the cards of the
+    job asked, also if the simulation could not choose.
     """
 
     made_at: datetime
@@ -94,6 +95,7 @@ class TierChoice:
     why_not: str | None = None
     limit_bytes: float | None = None
     series: Series | None = None
+    answers: tuple[Answer, ...] = ()
 
     def series_at(self, config: CheckpointConfig | None, now: datetime) -> Series | None:
         """Return the choices that were followed, if a job has these settings now; None if none were.
@@ -122,11 +124,16 @@ class TierChoice:
         """Return whether the choice is about these settings, and young enough."""
         return self.config == config and now - self.made_at <= HOLDS
 
-    def is_due(self, config: CheckpointConfig | None, now: datetime, ended_ids: Sequence[int]) -> bool:
-        """Return whether the choice should be made again. ``ended_ids`` are the newest checkpoints that ended."""
+    def is_due(
+        self, config: CheckpointConfig | None, now: datetime, ended_ids: Sequence[int], *, is_lacking: bool
+    ) -> bool:
+        """Return whether the choice should be made again. ``ended_ids`` are the newest checkpoints that ended.
+
+        ``is_lacking`` is whether it lacks what a card needs.
+        """
         if not self.holds(config, now):
             return True
-        if self.why_not is not None:
+        if is_lacking:
             return now - self.made_at >= REFUSAL_HOLDS
         newer = sum(one > self.newest_id for one in ended_ids)
         return now - self.made_at >= RENEWED_AFTER and newer >= RENEWED_COUNT

@@ -206,6 +206,8 @@ class RecommendationOut(Model):
     """What the advice does not predict, each with the reason."""
     chosen_by: str | None = None
     """The tier of the simulation that chose the settings; null if rules and replayed checkpoints chose them."""
+    predicted_by: str | None = None
+    """The tier of the what-if whose numbers are shown; null if the rule predicts, as by replayed checkpoints."""
 
 
 class SilenceOut(Model):

@@ -343,7 +343,8 @@ def _source(found: JobAdviceOut) -> Component:
 
 def _how(card: CardOut) -> str:
     """Return how the candidates of a card were predicted."""
-    is_replayed = card.recommendation.chosen_by is None
+    found = card.recommendation
+    is_replayed = found.chosen_by is None and found.predicted_by is None
     return "replayed on the recorded checkpoints" if is_replayed else "simulated with a model of the job"
 
 

@@ -52,9 +52,9 @@ from typing import Any, Final, TextIO
 import backend
 from backend.advisor import advise
 from backend.advisor.advice import Interval
-from backend.advisor.choice.choosing import choose
 from backend.advisor.proposing import share_interval
 from backend.advisor.rules.intervals import best_interval_ms
+from backend.advisor.simulating import simulate
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import STORE_PRICE
 from backend.advisor.tier_choice import TierChoice
@@ -165,7 +165,7 @@ def advised(bench: Bench, first: JobEvidence, notes: list[str], *, is_simulated:
         found = _as_found(evidence)
         series = None if choice is None else choice.series_at(evidence.config, evidence.now)
         known = replace(situation(found, engine=RUNTIME, version=_VERSION), modelled=evidence, series=series)
-        choice = choose(known) if is_simulated else None
+        choice = simulate(known) if is_simulated else None
         advice = advise(found, engine=RUNTIME, version=_VERSION, choice=choice)
         if choice is not None and choice.why_not is not None:
             notes.append(f"not simulated: {choice.why_not}")

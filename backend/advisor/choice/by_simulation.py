@@ -6,7 +6,7 @@ answers on the interval only, and the rules on the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from backend.advisor.advice import (
@@ -23,7 +23,12 @@ from backend.advisor.advice import (
 )
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.losses import BOUND_SLACK, Losses, is_worth_saving, loss_rows, lost_words
-from backend.advisor.rules.checkpoint_mode import refusal_of_modes, refusal_of_settings, restore_ms, risks_of_version
+from backend.advisor.rules.checkpoint_mode import (
+    longer_restore,
+    refusal_of_modes,
+    refusal_of_settings,
+    risks_of_version,
+)
 from backend.advisor.rules.intervals import risks_of_longer, transactions
 from backend.advisor.rules.mode_evidence import mode_rows
 from backend.advisor.rules.spiral import conditions
@@ -38,6 +43,9 @@ from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 
 _SURE_ERROR, _FAIR_ERROR = 0.2, 0.5
+_COUNTED = {Metric.DURATION: "duration", Metric.PERSISTED: "persisted bytes"}
+_COUNTED_MIN = 0.2
+"""A difference from the card's prediction below this share is not shown."""
 _WAITS = "They do not choose by what settings lose to checkpoints and failures: only the simulation compares that."
 
 Answer = Recommendation | NoAdvice
@@ -140,15 +148,17 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
     topic = _topic(now.chosen, best.chosen)
     current, proposed = with_needed(known, *_settings(now.chosen, best.chosen))
     changes = changes_of(known.engine, current, proposed)
-    expected = _expected(known, now, best, choice, losses)
+    expected = _expected(known, proposed, now, best, choice, losses)
+    found = {e.metric: e.predicted for e in expected}
+    duration, persisted = found[Metric.DURATION], found[Metric.PERSISTED]
     lost = next(e for e in expected if e.metric is Metric.LOST)
     is_longer = best.chosen.interval_ms > now.chosen.interval_ms
     is_new_mode = topic is Topic.MODE
     overtakes = best.chosen.mode is not Mode.ALIGNED
-    restore = next((e.predicted for e in expected if e.metric is Metric.RESTORE), None)
+    restore = found.get(Metric.RESTORE)
     risks: tuple[str, ...] = ()
     if is_new_mode and overtakes:
-        risks += unaligned_risks(known, best.persisted_bytes, restore, every_ms=best.chosen.interval_ms)
+        risks += unaligned_risks(known, persisted, restore, every_ms=best.chosen.interval_ms)
         risks += (*forced_risk(proposed), *risks_of_version(known))
     risks += _risks_of_less(now.chosen, best.chosen)
     if best.chosen.interval_ms != now.chosen.interval_ms:
@@ -156,9 +166,9 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
     preconditions: tuple[Precondition, ...] = ()
     if is_new_mode and overtakes:
         preconditions += unaligned_preconditions(known)
-        preconditions += conditions(known, best.duration_ms, restore, best.chosen.interval_ms)
+        preconditions += conditions(known, duration, restore, best.chosen.interval_ms)
     if best.chosen.interval_ms != now.chosen.interval_ms:
-        preconditions += transactions(known, best.chosen.interval_ms, best.duration_ms.high)
+        preconditions += transactions(known, best.chosen.interval_ms, duration.high)
     confidence, why = _confidence(known, choice, now)
     directions = {
         Topic.INTERVAL: "raise" if is_longer else "lower",
@@ -171,14 +181,14 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
         reason=(
             f"The fast simulation compared {choice.setting_count} settings with a model of this job. Now, checkpoints"
             f" and failures take {lost_words(lost.before or 0.0)} of the time; with these settings, they would take"
-            f" {lost_words(lost.predicted.value)}, and a checkpoint {ms_span(best.duration_ms)}."
+            f" {lost_words(lost.predicted.value)}, and a checkpoint {ms_span(duration)}."
         ),
         current=current,
         proposed=proposed,
         changes=changes,
         expected=expected,
-        candidates=_candidates(known, now, best, choice) if is_new_mode else (),
-        evidence=_evidence(known, now, best, choice, losses),
+        candidates=_candidates(known, proposed, now, best, choice) if is_new_mode else (),
+        evidence=_evidence(known, expected, now, best, choice, losses),
         confidence=confidence,
         confidence_reason=why,
         preconditions=preconditions,
@@ -252,7 +262,9 @@ def _headline(now: Chosen, best: Chosen, topic: Topic) -> str:
     return f"{verb}{after}{capped}{every}"
 
 
-def _expected(known: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses) -> tuple[Expected, ...]:
+def _expected(
+    known: Situation, proposed: Setting, now: Scored, best: Scored, choice: TierChoice, losses: Losses
+) -> tuple[Expected, ...]:
     method = (
         f"fast simulation of the job's model; {choice.error_words}. The interval holds 90 % of the next checkpoints"
     )
@@ -262,12 +274,10 @@ def _expected(known: Situation, now: Scored, best: Scored, choice: TierChoice, l
     ]
     if known.expired_ratio or best.expired_ratio.high > 0:
         found.append(_one(Metric.EXPIRED, known.expired_ratio, best.expired_ratio, method))
-    restore = restore_ms(known, best.persisted_bytes) if best.chosen.mode is not Mode.ALIGNED else None
-    if restore is not None:
-        text = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
-        found.append(_one(Metric.RESTORE, None, restore, text))
-    found.append(_lost(now, best, losses))
-    return tuple(found)
+    expected = known.predictor.expected(proposed, found)
+    persisted = next(e.predicted for e in expected if e.metric is Metric.PERSISTED)
+    restore = longer_restore(known, persisted) if best.chosen.mode is not Mode.ALIGNED else ()
+    return (*expected, *restore, _lost(now, best, losses))
 
 
 def _one(
@@ -290,30 +300,42 @@ def _lost(now: Scored, best: Scored, losses: Losses) -> Expected:
     return _one(Metric.LOST, measured, Interval(value, min(low, value), min(1.0, max(high, value))), method)
 
 
-def _candidates(known: Situation, now: Scored, best: Scored, choice: TierChoice) -> tuple[Candidate, ...]:
+def _candidates(
+    known: Situation, proposed: Setting, now: Scored, best: Scored, choice: TierChoice
+) -> tuple[Candidate, ...]:
     shown: dict[int | None, Scored] = {now.chosen.aligned_timeout_ms: now, best.chosen.aligned_timeout_ms: best}
     for one in choice.by_mode:
         shown.setdefault(one.chosen.aligned_timeout_ms, one)
     order = sorted(
         shown.values(), key=lambda s: (s.chosen.aligned_timeout_ms is not None, s.chosen.aligned_timeout_ms or 0)
     )
-    return tuple(
-        Candidate(
-            mode=s.chosen.mode,
-            aligned_timeout_ms=s.chosen.aligned_timeout_ms,
-            duration_ms=s.duration_ms,
-            persisted_bytes=s.persisted_bytes,
-            # What was measured counts more than what was simulated.
-            expired_ratio=known.expired_ratio if s is now else s.expired_ratio.value,
-            is_current=s is now,
-            is_proposed=s is best,
-        )
-        for s in order
+    return known.predictor.candidates(
+        [
+            (
+                Candidate(
+                    mode=s.chosen.mode,
+                    aligned_timeout_ms=s.chosen.aligned_timeout_ms,
+                    duration_ms=s.duration_ms,
+                    persisted_bytes=s.persisted_bytes,
+                    # What was measured counts more than what was simulated.
+                    expired_ratio=known.expired_ratio if s is now else s.expired_ratio.value,
+                    is_current=s is now,
+                    is_proposed=s is best,
+                ),
+                proposed if s is best else _settings(now.chosen, s.chosen)[1],
+            )
+            for s in order
+        ]
     )
 
 
 def _evidence(
-    known: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses
+    known: Situation,
+    expected: Sequence[Expected],
+    now: Scored,
+    best: Scored,
+    choice: TierChoice,
+    losses: Losses,
 ) -> tuple[EvidenceRow, ...]:
     rows: tuple[EvidenceRow, ...] = mode_rows(known, *known.held) if known.held is not None else ()
     found = [
@@ -331,6 +353,19 @@ def _evidence(
             now.lost_ratio,
             "ratio",
         ),
+    ]
+    # The what-if has steady rates. For the choice, barriers that were later than simulated count all the same.
+    counted = {Metric.DURATION: best.duration_ms.value, Metric.PERSISTED: best.persisted_bytes.value}
+    found += [
+        EvidenceRow(
+            f"{_COUNTED[e.metric]} with which the choice counts: barriers and writes as late as recorded",
+            "simulation",
+            Basis.PREDICTED,
+            counted[e.metric],
+            e.unit,
+        )
+        for e in expected
+        if e.metric in counted and abs(counted[e.metric] - e.predicted.value) > _COUNTED_MIN * counted[e.metric]
     ]
     return (*rows, *loss_rows(known, losses), *found)
 

@@ -341,7 +341,6 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
         persisted_bytes=persisted,
         expired_ratio=job.hangs.expired_ratio(expired, simulated, when),
         bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter).value,
-        restore_ms=outcome.restore_ms,
     )
     durations = job.hangs.samples(simulated.value, no_shorter) + more
     return replace(found, lost_ratio=_loss(job, found, durations, written))

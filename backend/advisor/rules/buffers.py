@@ -106,7 +106,14 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
     most = rest + sum(min(q, DEBLOAT_TARGET_MS) for q in queues)
     expected = min(now, max(most, now - saved))
     after = Interval(expected, min(rest, expected), max(expected, now) + NOISE_MS)
-    if now - expected < GAIN_MIN_MS:
+    method = (
+        "the queues on the barrier's way, each at most as long as the target, and the rest of the checkpoint; the"
+        " interval reaches from no queue to no effect"
+    )
+    proposed = Setting(debloat_target_ms=DEBLOAT_TARGET_MS)
+    duration = known.predictor.expected(proposed, (expect(Metric.DURATION, known.duration_ms, after, method),))
+    after = duration[0].predicted
+    if now - after.value < GAIN_MIN_MS:
         return _silence("R-DB-1", f"checkpoints would take {ms_span(after)}: no certain gain over {say.duration(now)}")
     queued = known.queues.total if known.queues is not None else 0.0
     share = sum(min(q, DEBLOAT_TARGET_MS) for q in queues) / sum(queues)
@@ -120,7 +127,7 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
             f" debloating, each queue drains in {DEBLOAT_TARGET_MS} ms, so barriers wait that long at each exchange."
         ),
         current=Setting(),
-        proposed=Setting(debloat_target_ms=DEBLOAT_TARGET_MS),
+        proposed=proposed,
         evidence=(
             EvidenceRow(
                 "longest queue, at the rate at which it drains",
@@ -152,15 +159,7 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
                 until=known.until,
             ),
         ),
-        expected=(
-            expect(
-                Metric.DURATION,
-                known.duration_ms,
-                after,
-                "the queues on the barrier's way, each at most as long as the target, and the rest of the checkpoint;"
-                " the interval reaches from no queue to no effect",
-            ),
-        ),
+        expected=duration,
         confidence_reason=f"{known.queues.reading_count if known.queues else 0} readings of the queues",
         preconditions=(
             Precondition("records are smaller than half of the reduced buffers", _are_records_known(known)),

@@ -11,12 +11,14 @@ from math import ceil
 
 from backend.advisor import rescaling
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
+from backend.advisor.predictor import method_of
 from backend.advisor.proposing import Proposal, expect, proposal
 from backend.advisor.replay import Recordings
 from backend.advisor.rules.lints import rescaling_error
 from backend.advisor.sentences import ms_span
 from backend.advisor.situation import RecordRate, Situation
 from backend.advisor.thresholds import BUSY_TARGET_RATIO, SCALE_STEP_MAX
+from backend.analysis.measures.input_rates import input_per_s
 from backend.analysis.numbers.arrays import mean_of
 from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Mode, Topic
@@ -76,9 +78,8 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None
     if wanted <= vertex.parallelism:
         text = f"{name} lacks capacity, and already has as many subtasks as its max parallelism allows"
         return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text, vertex.name)
-    unpredicted = ["no prediction of durations: queues behind the vertex depend on what limits the job next"]
-    if rate is None:
-        unpredicted.append("no prediction of the throughput: how many records the vertex reads is not known")
+    proposed = Setting(parallelism=wanted, vertex_id=vertex.id)
+    expected, unpredicted = _effect(known, proposed, rate, wanted / vertex.parallelism, load_max)
     sql, settings = rescaling.is_sql(v.name for v in known.evidence.topology.vertices), known.evidence.cluster_settings
     made = Proposal(
         topic=Topic.PARALLELISM,
@@ -90,10 +91,10 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None
             f" {wanted} subtasks it has room to catch up after a failure."
         ),
         current=Setting(parallelism=vertex.parallelism, vertex_id=vertex.id),
-        proposed=Setting(parallelism=wanted, vertex_id=vertex.id),
+        proposed=proposed,
         evidence=_rows(known, vertex, busy, rate, held),
-        expected=() if rate is None else (_throughput(rate.value, wanted / vertex.parallelism, load_max),),
-        unpredicted=tuple(unpredicted),
+        expected=expected,
+        unpredicted=unpredicted,
         confidence=known.diagnosis.verdict.confidence,
         confidence_reason="that of the verdict; the load behind the back-pressure is estimated from the sources",
         preconditions=(
@@ -161,6 +162,26 @@ def _savepoint(known: Situation) -> tuple[str | None, bool]:
     if natural.expired_ratio is not None and natural.expired_ratio.value > _MOST_RATIO:
         return "would expire", True
     return f"would take {ms_span(natural.duration_ms)}", False
+
+
+def _effect(
+    known: Situation, proposed: Setting, rate: RecordRate | None, gain: float, load_max: float
+) -> tuple[tuple[Expected, ...], tuple[str, ...]]:
+    """Return what more subtasks change, and what is not predicted.
+
+    An answer is on the records of all sources, and a rule without one on those of the vertex.
+    """
+    answer = known.predictor.of(proposed)
+    if answer is not None and answer.records_per_s is not None and answer.duration_ms is not None:
+        method = method_of(answer.tier)
+        return (
+            expect(Metric.THROUGHPUT, input_per_s(known.evidence), answer.records_per_s, method),
+            expect(Metric.DURATION, known.duration_ms, answer.duration_ms, method),
+        ), ()
+    unpredicted = ("no prediction of durations: queues behind the vertex depend on what limits the job next",)
+    if rate is None:
+        return (), (*unpredicted, "no prediction of the throughput: how many records the vertex reads is not known")
+    return (_throughput(rate.value, gain, load_max),), unpredicted
 
 
 def _throughput(rate: float, gain: float, load_max: float) -> Expected:

@@ -8,11 +8,13 @@ long callback or an outside commit (R-UC-6), a subtask that fails, or an exchang
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.losses import Loss, Losses, loss_method, loss_rows, lost_words
+from backend.advisor.proposing import expect
 from backend.advisor.replay import Recordings, Replay, duration_method, persisted_method, write_ms
 from backend.advisor.rules import aligned_timeout, spiral, version_faults
 from backend.advisor.rules.aligned_timeout import Choice
@@ -24,6 +26,7 @@ from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditio
 from backend.advisor.sentences import withdrawn_if as withdrawn_if_
 from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import GAIN_MIN_MS, LOST_MORE_MAX_RATIO, STORE_MIN_RATIO, TRAVEL_MIN_RATIO
+from backend.advisor.twin.model.outcomes import Outcome
 from backend.analysis.measures.travel import hops
 from backend.analysis.numbers.statistics import highest, median, quantile, ratio
 from backend.analysis.verdict.forwarded import FORWARDED
@@ -329,9 +332,12 @@ def _no_gain(known: Situation, natural: Replay, choice: Choice) -> NoAdvice | No
         if r in known.slow
     ]
     gain = median(gains)
-    if gain is not None and gain >= GAIN_MIN_MS:
+    proposed = _settings(known, choice)[1]
+    answer = known.predictor.of(proposed)
+    if gain is not None and gain >= GAIN_MIN_MS and (answer is None or _is_better(known, answer)):
         return None
-    size = choice.chosen.persisted_bytes.value
+    duration, persisted = _of_checkpoints(_expected(known, choice.chosen, proposed))
+    size = persisted.value
     written, speed = write_ms(known, size, size), known.store_bytes_per_ms
     if speed is not None and written.value > GAIN_MIN_MS:
         text = (
@@ -339,8 +345,16 @@ def _no_gain(known: Situation, natural: Replay, choice: Choice) -> NoAdvice | No
             f" {speed / 1000:.1f} MB/s: no faster than waiting for the barriers"
         )
         return _silence("R-UC-2", text, *write_rows(known))
-    took, would = say.duration(natural.duration_ms.value), ms_span(choice.chosen.duration_ms)
+    took, would = say.duration(natural.duration_ms.value), ms_span(duration)
     return _silence("R-UC-1", f"{_name(choice)}, checkpoints would take {would}: no certain gain over {took}")
+
+
+def _is_better(known: Situation, answer: Outcome) -> bool:
+    """Return whether checkpoints would clearly be quicker than the slow ones now, or fewer of them would expire."""
+    now = median(r.duration_ms for r in known.slow)
+    then, expired = answer.duration_ms, answer.expired_ratio
+    is_kept = expired is not None and expired.value < (known.expired_ratio or 0.0)
+    return is_kept or (now is not None and then is not None and now - then.value >= GAIN_MIN_MS)
 
 
 def _recommend(
@@ -353,19 +367,18 @@ def _recommend(
     loss: Loss | None = None,
 ) -> Recommendation:
     """Return the recommendation of a choice. If it was chosen by its loss, ``losses`` and ``loss`` are given."""
-    current, proposed = with_needed(
-        known,
-        Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms),
-        Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms),
-    )
+    current, proposed = _settings(known, choice)
+    if loss is not None and losses is not None and loss.interval_ms != losses.now.interval_ms:
+        proposed = replace(proposed, interval_ms=loss.interval_ms)
+        current = replace(current, interval_ms=losses.now.interval_ms)
+    expected = _expected(known, choice.chosen, proposed)
+    duration, persisted = _of_checkpoints(expected)
     rows, saves = choice.reasons, ""
     preconditions, risks = unaligned_preconditions(known), (*forced_risk(proposed), *risks_of_version(known))
     withdrawn_if = withdrawn_if_(known, proposed)
     if losses is not None and loss is not None:
         if loss.interval_ms != losses.now.interval_ms:
-            proposed = replace(proposed, interval_ms=loss.interval_ms)
-            current = replace(current, interval_ms=losses.now.interval_ms)
-            preconditions += transactions(known, loss.interval_ms, choice.chosen.duration_ms.high)
+            preconditions += transactions(known, loss.interval_ms, duration.high)
             risks += risks_of_longer() if loss.interval_ms > losses.now.interval_ms else ()
         withdrawn_if = ("the time between failures changes, or back-pressure ends", *withdrawn_if[1:])
         rows += loss_rows(known, losses)
@@ -373,12 +386,11 @@ def _recommend(
             f" Checkpoints and failures would take {lost_words(loss)} of the time instead of {lost_words(losses.now)}."
         )
     changes = changes_of(known.engine, current, proposed)
-    expected = _expected(known, choice.chosen)
     if losses is not None and loss is not None:
         lost = Expected(Metric.LOST, UNITS[Metric.LOST], losses.now.ratio.value, loss.ratio, loss_method(losses))
         expected = (*expected, lost)
     restore = next((e.predicted for e in expected if e.metric is Metric.RESTORE), None)
-    preconditions += spiral.conditions(known, choice.chosen.duration_ms, restore, proposed.interval_ms)
+    preconditions += spiral.conditions(known, duration, restore, proposed.interval_ms)
     took = say.duration(known.duration_ms or 0.0)
     before = f"expire after {took}" if known.is_cut_off else f"take {took}"
     confidence, why = _confidence(known)
@@ -388,19 +400,19 @@ def _recommend(
         headline=_headline(known, choice, proposed.interval_ms),
         reason=(
             f"Checkpoints {before} because barriers wait behind queued data. If {_name(choice)}, they would"
-            f" take {ms_span(choice.chosen.duration_ms)} and write {bytes_span(choice.chosen.persisted_bytes)} of"
+            f" take {ms_span(duration)} and write {bytes_span(persisted)} of"
             f" in-flight data.{saves}"
         ),
         current=current,
         proposed=proposed,
         changes=changes,
         expected=expected,
-        candidates=_candidates(known, natural, choice),
+        candidates=_candidates(known, natural, choice, proposed),
         evidence=(*mode_rows(known, held_id, held), *rows),
         confidence=confidence,
         confidence_reason=why,
         preconditions=preconditions,
-        risks=(*unaligned_risks(known, choice.chosen.persisted_bytes, restore, every_ms=proposed.interval_ms), *risks),
+        risks=(*unaligned_risks(known, persisted, restore, every_ms=proposed.interval_ms), *risks),
         will_not_cure=will_not_cure(known),
         withdrawn_if=withdrawn_if,
         how_to=how_to(known.engine, changes),
@@ -432,14 +444,16 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
         current=current,
         proposed=proposed,
         changes=changes,
-        expected=(
-            Expected(Metric.PERSISTED, "bytes", persisted, Interval(0.0, 0.0, persisted), method),
-            Expected(
-                Metric.DURATION,
-                "ms",
-                duration,
-                Interval(duration, duration / 2, max(duration, float(needed_ms)) + 100.0),
-                method,
+        expected=known.predictor.expected(
+            proposed,
+            (
+                expect(Metric.PERSISTED, persisted, Interval(0.0, 0.0, persisted), method),
+                expect(
+                    Metric.DURATION,
+                    duration,
+                    Interval(duration, duration / 2, max(duration, float(needed_ms)) + 100.0),
+                    method,
+                ),
             ),
         ),
         candidates=(),
@@ -484,7 +498,22 @@ def _name(choice: Choice) -> str:
     return f"unaligned after {say.duration(choice.timeout_ms)}" if choice.timeout_ms else "unaligned"
 
 
-def _expected(known: Situation, chosen: Replay) -> tuple[Expected, ...]:
+def _settings(known: Situation, choice: Choice) -> tuple[Setting, Setting]:
+    """Return the present settings and those of a choice."""
+    return with_needed(
+        known,
+        Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms),
+        Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms),
+    )
+
+
+def _of_checkpoints(expected: Sequence[Expected]) -> tuple[Interval, Interval]:
+    """Return the predicted duration and the predicted persisted bytes."""
+    found = {e.metric: e.predicted for e in expected}
+    return found[Metric.DURATION], found[Metric.PERSISTED]
+
+
+def _expected(known: Situation, chosen: Replay, proposed: Setting) -> tuple[Expected, ...]:
     before_bytes = median(r.persisted_bytes for r in known.recorded)
     found = [
         Expected(
@@ -503,11 +532,18 @@ def _expected(known: Situation, chosen: Replay) -> tuple[Expected, ...]:
         count = len(known.recorded)
         method = f"share of the last {count} checkpoints whose replayed duration reaches the checkpoint timeout"
         found.append(Expected(Metric.EXPIRED, UNITS[Metric.EXPIRED], known.expired_ratio, chosen.expired_ratio, method))
-    restore = restore_ms(known, chosen.persisted_bytes)
-    if restore is not None:
-        method = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
-        found.append(Expected(Metric.RESTORE, UNITS[Metric.RESTORE], None, restore, method))
-    return tuple(found)
+    expected = known.predictor.expected(proposed, found)
+    return (*expected, *longer_restore(known, _of_checkpoints(expected)[1]))
+
+
+def longer_restore(known: Situation, persisted: Interval) -> tuple[Expected, ...]:
+    """Return by how much these persisted bytes make a restore longer; nothing if no rate is known.
+
+    No what-if asks this: its restore is the whole outage.
+    """
+    found = restore_ms(known, persisted)
+    method = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
+    return () if found is None else (expect(Metric.RESTORE, None, found, method),)
 
 
 def restore_ms(known: Situation, persisted: Interval) -> Interval | None:
@@ -525,12 +561,21 @@ def restore_ms(known: Situation, persisted: Interval) -> Interval | None:
     return Interval(of(persisted.value, "value"), of(persisted.low, "low"), of(persisted.high, "high"))
 
 
-def _candidates(known: Situation, natural: Replay, choice: Choice) -> tuple[Candidate, ...]:
+def _candidates(known: Situation, natural: Replay, choice: Choice, proposed: Setting) -> tuple[Candidate, ...]:
     def is_current(r: Replay) -> bool:
         return r.mode is known.mode and r.aligned_timeout_ms == known.aligned_timeout_ms
 
-    shown = [natural, *choice.considered]
-    return tuple(r.candidate(is_current=is_current(r), is_proposed=r is choice.chosen) for r in shown)
+    shown = (
+        r.candidate(is_current=is_current(r), is_proposed=r is choice.chosen) for r in (natural, *choice.considered)
+    )
+    return known.predictor.candidates([(c, _setting_of(c, proposed)) for c in shown])
+
+
+def _setting_of(one: Candidate, proposed: Setting) -> Setting:
+    """Return what a candidate would change. It is compared with the others at the present interval."""
+    if one.is_current:
+        return Setting()
+    return proposed if one.is_proposed else Setting(mode=one.mode, aligned_timeout_ms=one.aligned_timeout_ms)
 
 
 def _not_overtaken(known: Situation) -> VertexId | None:

@@ -100,14 +100,15 @@ def _timeout_rows(known: Situation, timeout_ms: int, longest: float) -> tuple[Ev
     )
 
 
-def _expiring(known: Situation, timeout_ms: float) -> Interval:
-    """Return the share of the recorded checkpoints that a timeout would end, with its interval."""
+def _expiring(known: Situation, timeout_ms: int) -> tuple[Expected, ...]:
+    """Return the share of the checkpoints that a timeout would end, as predicted from the recorded ones if need be."""
     count = sum(r.is_expired or r.duration_ms >= timeout_ms for r in known.recorded)
-    return share_interval(count, len(known.recorded))
+    method = "share of the recorded checkpoints that would reach the timeout; Wilson interval at 90 %"
+    by_rule = expect(Metric.EXPIRED, known.expired_ratio, share_interval(count, len(known.recorded)), method)
+    return known.predictor.expected(Setting(timeout_ms=timeout_ms), (by_rule,))
 
 
 def _higher(known: Situation, timeout_ms: int, wanted: int, longest: float) -> Recommendation:
-    method = "share of the recorded checkpoints that would reach the timeout; Wilson interval at 90 %"
     made = Proposal(
         topic=Topic.TIMEOUT,
         rules=("R-TO-1",),
@@ -120,7 +121,7 @@ def _higher(known: Situation, timeout_ms: int, wanted: int, longest: float) -> R
         current=Setting(timeout_ms=timeout_ms),
         proposed=Setting(timeout_ms=wanted),
         evidence=_timeout_rows(known, timeout_ms, longest),
-        expected=(expect(Metric.EXPIRED, known.expired_ratio, _expiring(known, wanted), method),),
+        expected=_expiring(known, wanted),
         confidence_reason=f"{len(known.recorded)} checkpoints, none of which expired",
         preconditions=_transaction(known, wanted, longest),
         risks=("a checkpoint that is stuck holds the next one for longer",),
@@ -131,7 +132,6 @@ def _higher(known: Situation, timeout_ms: int, wanted: int, longest: float) -> R
 
 
 def _shorter(known: Situation, timeout_ms: int, wanted: int, longest: float, ids: tuple[int, ...]) -> Recommendation:
-    method = "share of the recorded checkpoints that would reach the timeout; Wilson interval at 90 %"
     row = EvidenceRow(
         "checkpoints that hung until the timeout",
         "failureReason",
@@ -152,7 +152,7 @@ def _shorter(known: Situation, timeout_ms: int, wanted: int, longest: float, ids
         current=Setting(timeout_ms=timeout_ms),
         proposed=Setting(timeout_ms=wanted),
         evidence=(*_timeout_rows(known, timeout_ms, longest), row),
-        expected=(expect(Metric.EXPIRED, known.expired_ratio, _expiring(known, wanted), method),),
+        expected=_expiring(known, wanted),
         unpredicted=("no prediction of how often a checkpoint hangs: its cause is not known",),
         confidence=Confidence.LOW if len(ids) < 2 else Confidence.MEDIUM,
         confidence_reason=f"{say.checkpoints(len(ids))} hung",

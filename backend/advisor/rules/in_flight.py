@@ -141,6 +141,10 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvi
     wait = _wait_ms(known, max(0.0, 1.0 - wanted / load.subtask_bytes))
     written = write_ms(known, total.value, float(wanted))
     duration = Interval(wait + written.value, 0.0, 2.0 * wait + 2.0 * written.high + 500.0)
+    proposed = Setting(inflight_cap_bytes=wanted)
+    answer = known.predictor.of(proposed)
+    if answer is not None and answer.duration_ms is not None:
+        duration = answer.duration_ms
     limit_ms = 2.0 * load.write_budget_ms if load.write_budget_ms is not None else None
     if limit_ms is not None and duration.value > limit_ms:
         return _silence(
@@ -148,7 +152,6 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvi
             f" {say.duration(duration.value)} for their queues to drain, longer than interval and timeout allow: give"
             " the job more capacity"
         )
-    proposed = Setting(inflight_cap_bytes=wanted)
     method = (
         "a checkpoint waits like an aligned one until its in-flight data fits the cap;"
         f" {say.percent(fit)} of the recorded ones would have fitted at once. A subtask never writes more than the"
@@ -255,9 +258,12 @@ def _recommendation(
         current=current,
         proposed=proposed,
         changes=changes,
-        expected=(
-            Expected(Metric.PERSISTED, "bytes", load.total_bytes, total, method),
-            Expected(Metric.DURATION, "ms", known.duration_ms, duration, method, known.is_cut_off),
+        expected=known.predictor.expected(
+            proposed,
+            (
+                Expected(Metric.PERSISTED, "bytes", load.total_bytes, total, method),
+                Expected(Metric.DURATION, "ms", known.duration_ms, duration, method, known.is_cut_off),
+            ),
         ),
         candidates=(),
         evidence=_rows(known, load),

@@ -13,6 +13,7 @@ from math import sqrt
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.lifecycle import open_ratio
 from backend.advisor.losses import Losses, loss_method, loss_rows, lost_words, mean_time_between_failures_ms
+from backend.advisor.predictor import method_of
 from backend.advisor.proposing import Proposal, expect, proposal, share_interval
 from backend.advisor.rules import version_faults
 from backend.advisor.rules.aligned_timeout import nice_ms
@@ -45,6 +46,7 @@ _WAITS = (
     "checkpoints are long because they wait for what the verdict names: with fewer of them, each waits as long."
     " First cure that"
 )
+_NO_RECOVERY = "no prediction of the time to recover: how much the job could process is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +157,11 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
     if version_faults.has_fault(known, version_faults.PAUSE_NOT_KEPT, version_of(known.version)):
         text = f"{known.engine_words} may not keep a minimum pause ({version_faults.PAUSE_NOT_KEPT})"
         return NoAdvice(Topic.MIN_PAUSE, version_faults.PAUSE_NOT_KEPT, text)
-    period = max(pace.interval_ms, pace.median_ms + wanted)
-    after = Interval(
-        pace.median_ms / period,
-        min(pace.median_ms, pace.low_ms) / max(pace.interval_ms, pace.low_ms + wanted),
-        min(1.0, pace.high_ms / max(pace.interval_ms, pace.high_ms + wanted)),
-    )
-    costs, unpredicted = _after_failure(known, pace, period)
+    proposed = Setting(min_pause_ms=wanted)
+    recorded = Interval(pace.median_ms, min(pace.median_ms, pace.low_ms), pace.high_ms)
     method = "median duration over duration and pause; the interval is for the 5th and the 95th percentile"
+    open_share = _open(known, pace, proposed, recorded, method, interval_ms=pace.interval_ms, pause_ms=wanted)
+    costs, unpredicted = _after_failure(known, pace, proposed, max(pace.interval_ms, pace.median_ms + wanted))
     made = Proposal(
         topic=Topic.MIN_PAUSE,
         rules=("R-INT-5",),
@@ -174,12 +173,9 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
             " an interval does not."
         ),
         current=Setting(min_pause_ms=round(pace.pause_ms)),
-        proposed=Setting(min_pause_ms=wanted),
+        proposed=proposed,
         evidence=_rows(known, pace),
-        expected=(
-            expect(Metric.OPEN_RATIO, pace.open_ratio, after, method),
-            *costs,
-        ),
+        expected=(open_share, *costs),
         unpredicted=unpredicted,
         confidence=_confidence(known),
         confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
@@ -231,11 +227,11 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
         return NoAdvice(Topic.INTERVAL, "R-INT-3", text)
     # An incremental checkpoint writes what changed since the one before. With a longer interval it writes more.
     grown = wanted / pace.period_ms if _is_incremental(known) else 1.0
-    after = Interval(
-        pace.median_ms / wanted, pace.low_ms / wanted, min(1.0, max(pace.high_ms, pace.median_ms * grown) / wanted)
-    )
-    costs, unpredicted = _after_failure(known, pace, wanted)
+    proposed = Setting(interval_ms=wanted)
+    recorded = Interval(pace.median_ms, pace.low_ms, max(pace.high_ms, pace.median_ms * grown))
     method = "recorded durations over the interval; incremental checkpoints grow at most with the interval"
+    open_share = _open(known, pace, proposed, recorded, method, interval_ms=wanted, pause_ms=0.0)
+    costs, unpredicted = _after_failure(known, pace, proposed, wanted)
     made = Proposal(
         topic=Topic.INTERVAL,
         rules=("R-INT-3",),
@@ -246,9 +242,9 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
             f" for {say.percent(pace.open_ratio or 0.0)} of the time, one right after the other."
         ),
         current=Setting(interval_ms=config.interval_ms if config is not None else None),
-        proposed=Setting(interval_ms=wanted),
+        proposed=proposed,
         evidence=_rows(known, pace),
-        expected=(expect(Metric.OPEN_RATIO, pace.open_ratio, after, method), *costs),
+        expected=(open_share, *costs),
         unpredicted=unpredicted,
         confidence=_confidence(known),
         confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
@@ -272,7 +268,8 @@ def _optimal(known: Situation, pace: _Pace, losses: Losses) -> Recommendation | 
         )
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
     wanted = best.interval_ms
-    costs, unpredicted = _after_failure(known, pace, wanted)
+    proposed = Setting(interval_ms=wanted)
+    costs, unpredicted = _after_failure(known, pace, proposed, wanted)
     verb, direction = ("Raise", "raise") if wanted > now.interval_ms else ("Lower", "lower")
     made = Proposal(
         topic=Topic.INTERVAL,
@@ -284,7 +281,7 @@ def _optimal(known: Situation, pace: _Pace, losses: Losses) -> Recommendation | 
             f" time. At an interval of {say.duration(wanted)} they take least: {lost_words(best)}."
         ),
         current=Setting(interval_ms=now.interval_ms),
-        proposed=Setting(interval_ms=wanted),
+        proposed=proposed,
         evidence=(*_rows(known, pace), *loss_rows(known, losses), _daly_row(known, losses)),
         expected=(expect(Metric.LOST, now.ratio.value, best.ratio, loss_method(losses)), *costs),
         unpredicted=unpredicted,
@@ -320,8 +317,39 @@ def _is_incremental(known: Situation) -> bool:
     return share is not None and share < FULL_MIN_RATIO
 
 
-def _after_failure(known: Situation, pace: _Pace, period_ms: float) -> tuple[tuple[Expected, ...], tuple[str, ...]]:
-    """Return the predictions of what a failure costs at this distance of checkpoints, and what is not predicted."""
+def _open(
+    known: Situation,
+    pace: _Pace,
+    proposed: Setting,
+    recorded_ms: Interval,
+    method: str,
+    *,
+    interval_ms: float,
+    pause_ms: float,
+) -> Expected:
+    """Return the share of the time in which a checkpoint runs.
+
+    It follows from the answer on durations, or from what was recorded if there is none.
+    """
+    answer = known.predictor.of(proposed)
+    took = recorded_ms if answer is None or answer.duration_ms is None else answer.duration_ms
+    if answer is not None and took is answer.duration_ms:
+        method = method_of(answer.tier)
+    shares = (min(1.0, ms / max(interval_ms, ms + pause_ms)) for ms in (took.value, took.low, took.high))
+    return expect(Metric.OPEN_RATIO, pace.open_ratio, Interval(*shares), method)
+
+
+def _after_failure(
+    known: Situation, pace: _Pace, proposed: Setting, period_ms: float
+) -> tuple[tuple[Expected, ...], tuple[str, ...]]:
+    """Return the predictions of what a failure costs under proposed settings, and what is not predicted.
+
+    ``period_ms`` is the time from one checkpoint to the next under them.
+    """
+    answered = known.predictor.answered(proposed, (Metric.REPLAYED, Metric.RECOVERY))
+    if answered:
+        lacks = all(e.metric is not Metric.RECOVERY for e in answered)
+        return answered, (_NO_RECOVERY,) if lacks else ()
     use = _use_ratio(known)
     recovery = RecoveryModel(
         outage_ms=RESTART_MS,
@@ -341,7 +369,7 @@ def _after_failure(known: Situation, pace: _Pace, period_ms: float) -> tuple[tup
         method += f"; {failed} of {len(known.recorded)} checkpoints failed, so the newest completed one is often older"
     found = [expect(Metric.REPLAYED, now.replay_ms.value, then.replay_ms, method)]
     if then.recovery_ms is None or now.recovery_ms is None:
-        return tuple(found), ("no prediction of the time to recover: how much the job could process is not known",)
+        return tuple(found), (_NO_RECOVERY,)
     method = (
         f"a restart of {say.duration(RESTART_MS.value)} (assumed) and the time to work off what was not processed, by a"
         f" job whose busiest subtask is busy {say.percent(use or 0.0)} of the time"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from backend.advisor.choice.choosing import choose
+from backend.advisor.simulating import simulate
 from backend.backtest.jobs import JobResult, result_of
 from backend.domain.backtest import EVERY_PART, Part
 from backend.pipeline.cluster import Cluster
@@ -51,7 +51,7 @@ def here(
             def note(done: int, before: int = before) -> None:
                 on_progress(before + done, total)
 
-            found.append((job, result_of(job.id, history.of_job(job.id, since_s), parts, note, choose)))
+            found.append((job, result_of(job.id, history.of_job(job.id, since_s), parts, note, simulate)))
             before += job.checkpoint_count
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.advisor.advice import Candidate, EvidenceRow, Expected, Interval, Recommendation
+from backend.advisor.predictor import method_of
 from backend.advisor.twin.asking.applying import Application, headline_of
 from backend.advisor.twin.model.model import JobModel
 from backend.advisor.twin.model.outcomes import Tier
@@ -30,7 +31,7 @@ def recommendation_of(
     model = job.tiered.by_tier[Tier(wanted.tier.value)]
     duration = _interval(wanted, Measure.DURATION)
     confidence, why = _confidence(model)
-    method = f"what-if, {wanted.tier.value} tier; the interval holds 90 % of the next checkpoints"
+    method = method_of(Tier(wanted.tier.value))
     expected = tuple(
         Expected(
             metric=metric,

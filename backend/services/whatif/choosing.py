@@ -28,7 +28,8 @@ import anyio.to_thread
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.advisor.choice.choosing import choose, refused
+from backend.advisor.choice.choosing import refused
+from backend.advisor.simulating import simulate
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin.tiers.tiers import QuickTiers
@@ -76,7 +77,7 @@ class SettingChooser:
         evidence: EvidenceReader,
         jobs: AnalysedJobs,
         tiers: QuickTiers,
-        choose_for: ChooseFor = choose,
+        choose_for: ChooseFor = simulate,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -144,7 +145,8 @@ class SettingChooser:
         ended = [c.header.checkpoint_id for c in modelled.checkpoints if c.header.status.is_terminal]
         # Another process may have made it meanwhile, and one that can simulate makes it again.
         is_refusal = self._tiers.has_failed
-        if kept is not None and (is_refusal or not kept.is_due(modelled.config, modelled.now, ended)):
+        is_due = kept is None or kept.is_due(modelled.config, modelled.now, ended, is_lacking=True)
+        if kept is not None and (is_refusal or not is_due):
             await self._release(run.id)
             return
 

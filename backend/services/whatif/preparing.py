@@ -19,7 +19,8 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from backend.advisor.choice.choosing import choose, refused
+from backend.advisor.choice.choosing import refused
+from backend.advisor.simulating import simulate
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin.fast import compiled_cache, fast
@@ -80,7 +81,7 @@ def choose_compiled(known: Situation) -> TierChoice:
     problem = _compiled.problem()
     if problem is not None:
         return refused(known, f"the fast simulation could not be compiled ({problem})")
-    return choose_or_refuse(choose, known)
+    return choose_or_refuse(simulate, known)
 
 
 def choose_or_refuse(choose_for: ChooseFor, known: Situation) -> TierChoice:

@@ -6,26 +6,23 @@ The numbers are those of the what-if on this job alone: the same model, the same
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from backend.advisor.advice import Interval
 from backend.advisor.proposing import middle_of
 from backend.advisor.twin.asking.asking import asked_of, names_of
-from backend.advisor.twin.asking.changes import WhatIf
 from backend.advisor.twin.asking.changing import changed
 from backend.advisor.twin.model.observed import terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Outcome, Tier
 from backend.advisor.twin.model.parts import duration_ms
 from backend.advisor.twin.tiers import tiers
-from backend.advisor.twin.tiers.predicting import DURATION, believed_share, explains_expired
+from backend.advisor.twin.tiers.predicting import DURATION
 from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import DomainError, InvalidInputError
-
-_UNEXPLAINED: Final = "the model does not explain why checkpoints expire, so it predicts no share that would"
 
 
 class Effect(StrEnum):
@@ -158,28 +155,20 @@ def answer_of(
         model = quick.build(evidence, engine, version)
         asked = asked_of(model.best, settings)
         is_other = changed(model.best, asked.what_if) != model.best
-        tier, why_not = tiers.choose(model, [WhatIf(), asked.what_if])
-        before, after = (tiers.predict(model, what_if, tier) for what_if in (WhatIf(), asked.what_if))
+        found = tiers.answer(model, asked.what_if, evidence)
     except InvalidInputError as error:
         return JobAnswer(settings={}, problem="; ".join(map(str, names_of(error.problems, settings))), **known)
     except DomainError as error:
         return JobAnswer(settings={}, problem=str(error), **known)
-    figures = tuple(Figures.of_outcome(found) for found in (before, after))
-    notes = [*after.notes, *([why_not] if why_not else ())]
-    share = known["measured_expired_ratio"]
-    expires = before.expired_ratio
-    if expires is not None and share is not None and not explains_expired(expires, share, len(ended)):
-        figures = tuple(
-            replace(f, expired_ratio=believed_share(f.expired_ratio, expires, share, len(ended))) for f in figures
-        )
-        notes.append(_UNEXPLAINED)
+    tier = found.then.tier
+    notes = [*found.then.notes, *([found.why_not] if found.why_not else ())]
     calibration = model.by_tier[tier].calibration
     errors = {e.measure: e.error_ratio for e in calibration.errors} if calibration is not None else {}
     return JobAnswer(
         settings=dict(asked.settings) if is_other else {},
         tier=tier,
-        as_is=figures[0],
-        changed=figures[1],
+        as_is=Figures.of_outcome(found.now),
+        changed=Figures.of_outcome(found.then),
         error_ratio=errors.get(DURATION),
         notes=tuple(dict.fromkeys(notes)),
         **known,

@@ -36,10 +36,14 @@ from backend.advisor.twin.fast.fast import simulate_fast
 from backend.advisor.twin.model import recovery
 from backend.advisor.twin.model.hidden_shares import chosen
 from backend.advisor.twin.model.model import Calibration, JobModel, MeasureError
+from backend.advisor.twin.model.observed import terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Outcome, Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.tiers import formulas, runtime_tier
 from backend.advisor.twin.tiers.runtime_tier import OnProgress
+from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.advice import Mode
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.replay_debt import ReplayBound
 
 DURATION, PERSISTED, RATE, SYNC = "duration_ms", "persisted_bytes", "records_per_s", "sync_pause_ms"
 EXPIRED = "expired_ratio"
@@ -76,6 +80,7 @@ _SHORT_MS = 1000.0
 _SHOWN = 100
 """So many durations show the distribution if writes to the store hang in some checkpoints only."""
 _SHARE_SLACK = 0.1
+_UNEXPLAINED = "the model does not explain why checkpoints expire, so it predicts no share that would"
 
 
 def predict(
@@ -209,6 +214,26 @@ def believed_share(share: Interval | None, current: Interval, measured_ratio: fl
     if share is None or explains_expired(current, measured_ratio, count):
         return share
     return share if current.value > measured_ratio and share.value == 0 else None
+
+
+def believed(found: Outcome, current: Outcome, evidence: JobEvidence) -> Outcome:
+    """Return a prediction without a share of expired checkpoints that the measured share of ``evidence`` contradicts.
+
+    ``current`` is the prediction for the job as it is. What a failure reads again follows from the share, so it is left
+    out too.
+    """
+    ended, now = terminal_checkpoints(evidence), current.expired_ratio
+    if now is None or not ended:
+        return found
+    measured_ratio = sum(c.header.status is CheckpointStatus.FAILED for c in ended) / len(ended)
+    if explains_expired(now, measured_ratio, len(ended)):
+        return found
+    noted = replace(found, notes=(*found.notes, _UNEXPLAINED))
+    if believed_share(found.expired_ratio, now, measured_ratio, len(ended)) is not None:
+        return noted
+    return replace(
+        noted, expired_ratio=None, replay_ms=None, catch_up_ms=None, replay_bound=ReplayBound.BOUNDED, failures=()
+    )
 
 
 def _part_of(on_progress: OnProgress, number: int, count: int) -> OnProgress:

@@ -7,8 +7,9 @@ difference too, and each tier has its own calibration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from backend.advisor.twin.asking.changes import WhatIf
@@ -24,6 +25,7 @@ from backend.domain.errors import DomainError, TooLargeError
 
 _NOT_SCORED: Final = "this tier was not scored on later checkpoints, so its intervals are wide"
 _IN_ITS_PLACE: Final = "so closed formulas answer, which are less exact"
+_AS_IS: Final = WhatIf()
 _NOT_ASKED: Final = "this process does not compile the fast simulation"
 
 
@@ -43,6 +45,15 @@ class TieredModel:
     def best(self) -> JobModel:
         """The model with the calibration of the tier that usually answers."""
         return self.by_tier.get(Tier.FAST) or self.by_tier[Tier.FORMULAS]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the job does as it is, and changed. ``why_not`` is why the fast tier did not answer; None if it did."""
+
+    now: Outcome
+    then: Outcome
+    why_not: str | None
 
 
 class QuickTiers:
@@ -126,6 +137,30 @@ def predict(job: TieredModel, what_if: WhatIf, tier: Tier) -> Outcome:
     model = job.by_tier[tier]
     seeds = fast.seeds_within(changed(model, what_if)) if tier is Tier.FAST else ()
     return predicting.predict(model, what_if, tier, seeds=seeds if len(seeds) > 1 else None)
+
+
+def answer(
+    job: TieredModel, what_if: WhatIf, evidence: JobEvidence, ask: Callable[[WhatIf, Tier], Outcome] | None = None
+) -> Answered:
+    """Predict the job as it is and under one what-if, both in the same tier.
+
+    ``evidence`` is what the model was built from. ``ask`` predicts one of the two, by default ``predict``.
+
+    Raises:
+        InvalidInputError: the change does not apply to this job.
+        TooLargeError: the job is too large for every tier.
+    """
+    ask = ask or partial(predict, job)
+    tier, why_not = choose(job, [_AS_IS, what_if])
+    try:
+        found = [ask(one, tier) for one in (_AS_IS, what_if)]
+    except TooLargeError as error:
+        if tier is Tier.FORMULAS:
+            raise
+        why_not = fallback(error.problem)
+        found = [ask(one, Tier.FORMULAS) for one in (_AS_IS, what_if)]
+    now, then = (predicting.believed(one, found[0], evidence) for one in found)
+    return Answered(now, then, why_not)
 
 
 def confirmed(model: JobModel, new: JobModel, runs: Sequence[Simulated]) -> Outcome:

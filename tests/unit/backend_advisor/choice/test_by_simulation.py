@@ -10,6 +10,7 @@ import pytest
 from backend.advisor import advise
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choice import by_simulation
+from backend.advisor.simulating import answered
 from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT
 from backend.advisor.twin.model.outcomes import Tier
 from backend.domain.advice import Metric, Mode, Topic
@@ -32,6 +33,23 @@ def test_the_card_names_the_tier_and_its_prediction_with_an_interval(evidence, k
     assert {Metric.DURATION, Metric.PERSISTED} <= {e.metric for e in card.expected}
     assert [c.is_proposed for c in card.candidates].count(True) == 1
     assert {type(on(t, advice)) for t in (Topic.IN_FLIGHT, Topic.INTERVAL)} == {NoAdvice}
+
+
+def test_the_card_predicts_what_the_what_if_of_its_settings_says_and_shows_what_else_the_choice_counted(
+    evidence, known
+):
+    answer = replace(outcome(Interval(333.0, 300.0, 400.0), 7_000.0), tier=Tier.FORMULAS)
+    choice = answered(known, chosen(known), lambda _: answer)
+    card = mode_of(advised(evidence, choice))
+
+    shown = {e.metric: e for e in card.expected}
+    assert shown[Metric.DURATION].predicted == answer.duration_ms
+    assert shown[Metric.PERSISTED].predicted == answer.persisted_bytes
+    assert {c.duration_ms for c in card.candidates} == {answer.duration_ms}
+    assert card.predicted_by == Tier.FORMULAS.value
+    assert "333 ms" in card.reason or "300 ms" in card.reason
+    counted = {e.value for e in card.evidence if "the choice counts" in e.statement}
+    assert counted == {QUICK.value, 20_000.0}
 
 
 def test_without_a_gain_the_three_topics_say_so(evidence, known):
@@ -172,9 +190,9 @@ def test_a_choice_is_due_after_a_while_and_some_checkpoints(evidence, known):
     later = choice.made_at + RENEWED_AFTER
     newer = range(choice.newest_id + 1, choice.newest_id + 1 + RENEWED_COUNT)
 
-    assert not choice.is_due(choice.config, later - timedelta(seconds=1), newer)
-    assert not choice.is_due(choice.config, later, newer[:-1])
-    assert choice.is_due(choice.config, later, newer)
+    assert not choice.is_due(choice.config, later - timedelta(seconds=1), newer, is_lacking=False)
+    assert not choice.is_due(choice.config, later, newer[:-1], is_lacking=False)
+    assert choice.is_due(choice.config, later, newer, is_lacking=False)
     assert advised(evidence, None).is_choice_due
     assert not advised(evidence, choice).is_choice_due
 

@@ -117,7 +117,7 @@ def test_an_unexpected_error_of_the_simulation_is_a_refusal_and_ends_no_backtest
         raise ZeroDivisionError("float division by zero")
 
     monkeypatch.setattr(preparing, "_compiled", Compiled(lambda: None))
-    monkeypatch.setattr(preparing, "choose", fail)
+    monkeypatch.setattr(preparing, "simulate", fail)
     known = SimpleNamespace(recorded=(), evidence=SimpleNamespace(now=None, config=None), series=None)
 
     choice = preparing.choose_compiled(known)  # type: ignore[arg-type]

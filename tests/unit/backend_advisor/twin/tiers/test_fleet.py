@@ -87,7 +87,6 @@ def test_a_share_of_expired_checkpoints_that_the_model_does_not_explain_is_not_p
     found = _asked({"mode": "unaligned"}, "E")
     assert found.measured_expired_ratio == 1
     monkeypatch.setattr("backend.advisor.twin.tiers.predicting.explains_expired", lambda current, share, count: False)
-    monkeypatch.setattr("backend.advisor.twin.tiers.fleet.explains_expired", lambda current, share, count: False)
     without = _asked({"mode": "unaligned"}, "E")
     assert found.as_is.expired_ratio is not None
     assert without.as_is.expired_ratio is None

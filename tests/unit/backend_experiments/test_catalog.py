@@ -9,6 +9,7 @@ from backend.experiments.model import judged, medians
 
 _SMALL = {
     "flip-76": ("times/unaligned", 0.1),
+    "in-flight-cap": ("wait", 0.2),
     "chandy-lamport": ("unaligned", 1.0),
     "triggering": ("sources", 1.0),
     "incremental": ("difference (option II)", 0.3),

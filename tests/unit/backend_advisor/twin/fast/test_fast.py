@@ -23,6 +23,7 @@ from backend.advisor.twin.fast.fields import Sim
 from backend.advisor.twin.model.model import JobModel, NetworkModel, Partitioning, SourceModel, StoreModel
 from backend.advisor.twin.model.outcomes import Simulated, Tier
 from backend.advisor.twin.model.rates import throughput_of
+from backend.advisor.twin.tiers import runtime_tier
 from backend.domain.advice import Mode
 from backend.domain.errors import NotModelledError
 from tests.support.interpreted_fast_tier import interpreted_fast_tier
@@ -284,6 +285,24 @@ def test_a_cap_bounds_the_in_flight_data_of_every_subtask(size: Size, cap: int):
         assert mean(runs[1::2]) == pytest.approx(mean(runs[::2]), abs=5)
     else:
         assert durations(found) > durations(free)
+
+
+@pytest.mark.parametrize("remote", [0.0, 1.0])
+def test_a_cap_that_a_part_of_the_queues_exceeds_does_what_the_runtime_does(remote: float):
+    network = NetworkModel(is_remote_ratio=remote)
+    longest, smallest = math.inf, 0.0
+    for cap in (50_000, 200_000):
+        model = replace(SMALL.model(), network=network, settings=replace(UNALIGNED, inflight_cap_bytes=cap))
+        with interpreted_fast_tier():
+            found = simulate_fast(model, seed=1, checkpoints=6, scale=FastScale(grain=2, warm_up_ms=8_000.0))
+        exact = runtime_tier.simulate(model, scale=runtime_tier.Scale(1, 4_000.0, 40_000.0, ()))
+        in_flight = [median(c.persisted_bytes for c in one.checkpoints) for one in (found, exact)]
+
+        assert durations(found) == pytest.approx(durations(exact), rel=0.15)
+        assert in_flight[0] == pytest.approx(in_flight[1], rel=0.15)
+        assert durations(found) < 0.8 * longest
+        assert in_flight[0] > 1.5 * smallest
+        longest, smallest = durations(found), in_flight[0]
 
 
 def test_checkpoints_that_reach_the_timeout_expire_and_the_job_goes_on(size: Size):

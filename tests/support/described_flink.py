@@ -34,6 +34,7 @@ _RUN_BEFORE_S: Final = 3600
 _DAY_S: Final = 86_400
 _HISTORY_COUNT: Final = 10
 _HIGH_PRESSURE: Final = 0.5
+_RATE_MEAN_S: Final = 60
 _STATES: Final = [
     "CREATED",
     "SCHEDULED",
@@ -201,7 +202,8 @@ class DescribedFlink:
 
     def _overview_row(self) -> Document:
         count = sum(vertex.parallelism for vertex in self.vertices)
-        return {**self._run(), "last-modification": self._ago_ms(60), "tasks": {"total": count, "running": count}}
+        changed_ms = max([self._started_ms, *(self._ago_ms(one["ago_s"]) for one in self.told.get("exceptions", []))])
+        return {**self._run(), "last-modification": changed_ms, "tasks": {"total": count, "running": count}}
 
     def _job(self) -> Document:
         plan = {"jid": self.job_id, "name": self.name, "nodes": [self._node(vertex) for vertex in self.vertices]}
@@ -345,6 +347,8 @@ class DescribedFlink:
             "numRecordsIn": [int(count) for count in received],
             "numRecordsOut": [int(count) for count in sent],
             "numBytesIn": [int(count * size) for count in received],
+            "numRecordsInPerSecond": [_mean_rate(rate) for rate in vertex.each("in")],
+            "numRecordsOutPerSecond": [_mean_rate(rate) for rate in rates],
             "checkpointStartDelayNanos": [int(ms * 1e6) for ms in vertex.each("gauge_start_ms")],
         }
         if any(edge[1] == vertex.name for edge in self.told["edges"]):
@@ -371,6 +375,11 @@ class DescribedFlink:
             "backPressuredTimeMsPerSecond": [int(share * 1000) for share in pressed],
             "idleTimeMsPerSecond": [int(share * 1000) for share in vertex.each("idle", rest)],
         }
+
+
+def _mean_rate(rate: float) -> float:
+    """Return the engine's rate, a mean over a minute. Of rarer records, the newest minute may have none."""
+    return rate if rate * _RATE_MEAN_S >= 1 else 0.0
 
 
 def _metrics(measured: dict[str, str], query: str) -> list[Document]:

@@ -23,6 +23,7 @@ from backend.analysis.verdict import barrier_waits
 from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
+from backend.analysis.verdict.last_subtask import last_of
 from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
@@ -30,6 +31,7 @@ from backend.analysis.words.thresholds import (
     PHASE_MIN_RATIO,
     PIECE_MIN_MS,
     PRESSURE_WINDOW_S,
+    QUEUED_MIN_COUNT,
     RATE_WINDOW_S,
     SLOW_TRAVEL_MS,
 )
@@ -42,6 +44,8 @@ from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, Verdict
 _COUNTED_MIN = 5
 # The engine's own rates are means over a minute.
 _RATE_MEAN_S = 60.0
+# The reader of a list of splits is busy until the list ends, whatever its capacity.
+_IS_LIST = "whether the records are a list that ends, such as splits: then each of them should be shorter"
 DUMP = "a thread dump of the task while a checkpoint is open"
 
 
@@ -62,6 +66,8 @@ class Piece:
     over_s: float
     busy: float | None
     rate_per_s: float | None = None
+    is_queued: bool = False
+    """Whether the barrier waits for so many records, or records so short, that it helps to overtake them."""
 
     @property
     def is_without_record(self) -> bool:
@@ -77,6 +83,8 @@ def _find_piece(case: Case) -> Piece | None:
 
 
 def _tell_piece(case: Case, piece: Piece) -> Verdict:
+    if piece.is_queued:
+        return _tell_queued(case, piece)
     is_commit = piece.is_without_record and _may_commit(case, piece.vertex_id)
     return draft(
         case,
@@ -100,6 +108,28 @@ def _tell_piece(case: Case, piece: Piece) -> Verdict:
     )
 
 
+def _tell_queued(case: Case, piece: Piece) -> Verdict:
+    verdict = draft(
+        case,
+        VerdictKind.CAPACITY,
+        _reason(case, piece, is_commit=False),
+        vertex_id=piece.vertex_id,
+        subtasks=piece.subtasks,
+        phase=case.travel_phase,
+        explained_ms=verdict_barrier.explained_ms(case, piece.vertex_id),
+        evidence=[
+            *_piece_rows(case, piece),
+            *rows.arrival(case, piece.vertex_id),
+            *rows.fare(case),
+            *rows.late(case, piece.vertex_id),
+            *rows.settings(case),
+        ],
+        confidence=weaker(case.confidence, Confidence.MEDIUM),
+        would_decide=(_IS_LIST,),
+    )
+    return replace(verdict, last=last_of(case, piece.vertex_id))
+
+
 def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> Piece | None:
     load = load_of(case, vertex_id)
     if load is None:
@@ -119,15 +149,24 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
     if found is None or (busy is None and found.is_without_record):
         return None
     piece = replace(found, wait_ms=wait_ms)
+    if _is_queued(piece, least):
+        is_whole = is_suspect and case.suspect is not None and case.suspect.kind is VerdictKind.CAPACITY
+        return replace(piece, is_queued=True) if is_whole and piece.record_ms >= PIECE_MIN_MS else None
     return piece if _is_long(case, piece, least) else None
+
+
+def _is_queued(piece: Piece, least: float) -> bool:
+    """Return whether the barrier waits for records in a queue, and in its absence would not wait for too long."""
+    if piece.busy is None or piece.is_at_least or piece.record_ms >= SLOW_TRAVEL_MS:
+        return False
+    count = piece.wait_ms / piece.record_ms
+    return count >= QUEUED_MIN_COUNT or (piece.record_ms < least and count * PHASE_MIN_RATIO >= 1)
 
 
 def _is_long(case: Case, piece: Piece, least: float) -> bool:
     """Return whether a piece that is known to take a second takes ``least`` milliseconds, as far as that is known."""
     if not piece.is_at_least:
-        # A barrier that waits for many records waits in a queue: a vertex that is busy then lacks capacity.
-        is_queue = piece.busy is not None and piece.record_ms < PHASE_MIN_RATIO * piece.wait_ms
-        return piece.record_ms >= least and not is_queue
+        return piece.record_ms >= least
     if not piece.is_without_record:
         # One record more may have been read between the readings, and none of the records took less than this. The
         # readings may lie too close together to show a long record, but all records since the task began may show it.
@@ -159,11 +198,16 @@ def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy:
     pairs = list(barrier_waits.records_between(readings, subtasks))
     seconds = sum((after - before).total_seconds() for before, after, _ in pairs)
     count = sum(records for *_, records in pairs)
-    certain_s = seconds - freshness.doubt_s(case.evidence)
-    if certain_s <= 0 or (count and 1000 * certain_s * len(subtasks) / count < PIECE_MIN_MS):
+    doubt_s = freshness.doubt_s(case.evidence)
+    certain_s = seconds - doubt_s
+    if certain_s <= 0:
         return None
     rates = [r for i in subtasks if i < len(readings[-1].records_in_per_s) for r in [readings[-1].records_in_per_s[i]]]
     rate = mean_of(array_of(rates)) if len(known(rates)) == len(subtasks) else None
+    # Without a rate, the counts must show that a record takes long. With one, they must not contradict it.
+    longest_s = seconds + doubt_s if rate else certain_s
+    if count and 1000 * longest_s * len(subtasks) / count < PIECE_MIN_MS:
+        return None
     each, spent = count / len(subtasks), 1.0 if busy is None else busy
     is_at_least = not rate and each < _COUNTED_MIN
     if rate:
@@ -213,7 +257,10 @@ def _reason(case: Case, piece: Piece, *, is_commit: bool) -> str:
     is_one = len(piece.subtasks) == 1
     took = f"{'at least' if piece.is_at_least else 'about'} {say.duration(piece.record_ms)}"
     if not piece.is_without_record:
-        return f"{where} {are(piece.subtasks)} busy for {took} with each record, and no barrier gets through meanwhile"
+        each = f"{where} {are(piece.subtasks)} busy for {took} with each record"
+        if piece.is_queued:
+            return f"{each}, and the barrier waits up to {say.duration(piece.wait_ms)} behind the queued ones"
+        return f"{each}, and no barrier gets through meanwhile"
     has, it = ("has", "it") if is_one else ("have", "they")
     # A shorter time only shows how far apart the readings were.
     read = f"no record for {took}" if piece.record_ms >= SLOW_TRAVEL_MS else f"hardly a record since {it} began"
@@ -237,7 +284,11 @@ def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
         replace(row, is_lower_bound=piece.is_at_least),
         rows.number(f"{where}: records read in {over}", "numRecordsIn", piece.records, "count"),
         *([] if piece.busy is None else [rows.number(f"{where} busy", "busyRatio", piece.busy, "ratio")]),
-        rows.note("a vertex that lacks capacity reads many records in this time, and each takes a short time"),
+        rows.note(
+            "a barrier that overtakes the queue still waits for the record in work"
+            if piece.is_queued
+            else "a vertex that lacks capacity reads many records in this time, and each takes a short time"
+        ),
     ]
 
 

@@ -124,6 +124,12 @@ PIECE_MIN_MS: Final = 1000
 It must also take as long as makes the checkpoints of the job slow, or ``SLOW_TRAVEL_MS`` if that is less.
 """
 
+QUEUED_MIN_COUNT: Final = 10
+"""A barrier that waits for this many records waits in a queue, also if each of them takes seconds.
+
+A barrier that overtakes the queue then waits for a tenth of the time: for the record in work.
+"""
+
 HOST_COST_TIMES: Final = 1.5
 """A host is slow if its subtasks need at least this many times as long for a record as those of other hosts."""
 

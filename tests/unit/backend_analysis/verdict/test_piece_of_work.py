@@ -173,16 +173,38 @@ def test_a_count_that_did_not_grow_in_a_few_seconds_is_a_chance_if_many_records_
     assert judged(few, cluster_settings=older).kind is VerdictKind.CAPACITY
 
 
-def test_a_long_queue_of_records_of_seconds_is_a_lack_of_capacity():
+@pytest.mark.parametrize(("rate", "took", "wait_ms"), [(0.3, "3.3 s", 60_000), (0.5, "2.0 s", 15_000)])
+def test_a_long_queue_of_records_of_seconds_is_a_lack_of_capacity(rate, took, wait_ms):
     """A barrier that overtakes the queue waits for one of them, which is a fraction of the time."""
-    heavy = counted(MIDDLE, (6, 12, 18), rate=0.3)
-    delays = {SOURCE: 5, MIDDLE: 60_000, LAST: 60_000}
+    heavy = counted(MIDDLE, (6, 12, 18), rate=rate)
+    delays = {SOURCE: 5, MIDDLE: wait_ms, LAST: wait_ms}
     slow = [
         completed(n, *(detail(v, first=[first] * 2) for v, first in delays.items()), every_s=100) for n in range(1, 6)
     ]
     found = judged([*steady(SOURCE, held=0.9), *heavy, *steady(LAST)], run=slow)
 
-    assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "middle")
+    assert (found.kind, found.vertex, found.confidence) == (VerdictKind.CAPACITY, "middle", Confidence.MEDIUM)
+    assert f"busy for about {took} with each record, and the barrier waits up to" in found.sentence
+    assert "a list that ends" in found.would_decide[0]
+
+
+@pytest.mark.parametrize(("rate", "wait_ms"), [(0.3, 20_000), (0.2, 9_000), (0.05, 300_000)])
+def test_a_barrier_that_waits_for_a_few_long_records_is_held_by_pieces_of_work(rate, wait_ms):
+    """Goal: the exact rate decides although the counts may be ten seconds old.
+
+    A record of 20 s holds the thread for too long also for a barrier that overtakes a long queue.
+    """
+    n = round(20 * rate)
+    long = counted(MIDDLE, (900, 900 + n, 900 + 2 * n), rate=rate)
+    slow = [
+        completed(n, *(detail(v, first=[5 if v == SOURCE else wait_ms] * 2) for v in (SOURCE, MIDDLE, LAST)))
+        for n in range(1, 6)
+    ]
+    fetched = ((FETCH_INTERVAL_KEY, "38000 ms"),)
+    found = judged([*steady(SOURCE, held=0.9), *long, *steady(LAST)], run=slow, cluster_settings=fetched)
+
+    assert (found.kind, found.vertex) == (VerdictKind.CALLBACK, "middle"), found.sentence
+    assert f"about {1 / rate:.1f} s with each record" in found.sentence
 
 
 def test_a_vertex_that_has_read_many_records_and_then_none_for_a_minute_is_held_by_one_piece_of_work():

@@ -51,5 +51,10 @@ class RestoringOut(_Said):
     """The path at which the engine stores the checkpoint."""
     uses: list[RestoreUseOut] = []
     in_flight: list[InFlightOut] = []
+    is_consistent_for_queries: bool | None = None
+    """Whether a program that reads the state of several operators from the checkpoint reads a consistent state.
+
+    False for a checkpoint with in-flight data and for an at-least-once checkpoint. Null if it is not known.
+    """
     source: str
     """Where the rules about the supported uses come from, such as a page of Flink's documentation."""

@@ -54,6 +54,16 @@ class Guarantee(StrEnum):
     AT_LEAST_ONCE = "at_least_once"
 
 
+class QueryConsistency(StrEnum):
+    """Which completed checkpoints of a job are consistent for a program that reads the state of several operators."""
+
+    ALL = "all"
+    EMPTY = "without in-flight data"
+    """Records in flight are in no operator's state. So a checkpoint is consistent only if it contains none."""
+    NONE = "none"
+    """With at-least-once checkpoints, some records are in the state of one operator and not yet in the next."""
+
+
 class Protocol(StrEnum):
     """A checkpoint protocol other than aligned and unaligned barriers. Flink has none of these."""
 
@@ -272,8 +282,23 @@ class CheckpointConfig:
     @property
     def guarantee(self) -> Guarantee | None:
         """The guarantee named by ``mode``; None if ``mode`` is not reported or is an unknown word."""
-        word = (self.mode or "").lower().replace("-", "_")
-        return Guarantee(word) if word in set(Guarantee) else None
+        return guarantee_of(self.mode)
+
+
+def query_consistency(guarantee: Guarantee | None, *, is_unaligned: bool | None) -> QueryConsistency | None:
+    """Return which checkpoints are consistent for queries under these settings; None if that is not known."""
+    if guarantee is Guarantee.AT_LEAST_ONCE:
+        return QueryConsistency.NONE
+    if is_unaligned:
+        # With at-least-once checkpoints, barriers are never unaligned.
+        return QueryConsistency.EMPTY
+    return QueryConsistency.ALL if guarantee is Guarantee.EXACTLY_ONCE and is_unaligned is False else None
+
+
+def guarantee_of(mode: str | None) -> Guarantee | None:
+    """Return the guarantee that the mode of checkpoints names; None if it is not reported or an unknown word."""
+    word = (mode or "").lower().replace("-", "_")
+    return Guarantee(word) if word in set(Guarantee) else None
 
 
 ClusterSettings = tuple[tuple[str, str], ...]

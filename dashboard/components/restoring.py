@@ -17,6 +17,11 @@ _ANSWERS = {
     None: ("not known", "question", Tone.QUIET),
 }
 
+_QUERIES = {
+    True: "Queries that read the state of several operators from it are consistent.",
+    False: "It cannot serve consistent queries: some records are in no operator's state, or only in that of some.",
+}
+
 
 def card(restoring: RestoringOut | None) -> Component | None:
     """Build the card that shows what a checkpoint can be restored into.
@@ -38,6 +43,8 @@ def card(restoring: RestoringOut | None) -> Component | None:
                 className="hint",
             )
         )
+    if restoring.is_consistent_for_queries is not None:
+        parts.append(html.P(_QUERIES[restoring.is_consistent_for_queries], className="hint"))
     if restoring.location:
         parts.append(html.P(["Location: ", html.Code(restoring.location)], className="hint"))
     parts.append(html.P(f"Source: {restoring.source}.", className="hint"))

@@ -223,7 +223,12 @@ class CheckpointService:
             engine=opened.run.engine.kind,
             capabilities=opened.run.engine,
             batch=None if opened.checkpoint.batch is None else batch_out(opened.record, opened.checkpoint.batch),
-            restoring=restoring_out(opened.checkpoint, opened.run.engine, opened.evidence.topology),
+            restoring=restoring_out(
+                opened.checkpoint,
+                opened.run.engine,
+                opened.evidence.topology,
+                None if config is None else config.guarantee,
+            ),
             last_healthy_link=_link(healthy),
             previous_id=ids[at - 1] if at > 0 else None,
             next_id=ids[at + 1] if at + 1 < len(ids) else None,

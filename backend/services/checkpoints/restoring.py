@@ -19,6 +19,7 @@ from backend.domain.checkpoint import (
     CheckpointHeader,
     CheckpointKind,
     CheckpointStatus,
+    Guarantee,
     SavepointFormat,
     VertexDetail,
 )
@@ -43,8 +44,13 @@ _NOTES: Final[Mapping[tuple[Use, SnapshotKind], str]] = {
 _STATE_THAT_IS_GONE: Final = "dropping the state of removed operators must be allowed explicitly"
 
 
-def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: Topology | None) -> RestoringOut | None:
-    """Return the possible uses of one checkpoint, or None if the engine cannot restore a chosen checkpoint (Spark)."""
+def restoring_out(
+    checkpoint: Checkpoint, engine: EngineCapabilities, topology: Topology | None, guarantee: Guarantee | None = None
+) -> RestoringOut | None:
+    """Return the possible uses of one checkpoint, or None if the engine cannot restore a chosen checkpoint (Spark).
+
+    ``guarantee`` is that of the settings under which it was taken.
+    """
     if engine.restore_rules is None:
         return None
     matrix, source = _RULES[engine.restore_rules]
@@ -62,6 +68,7 @@ def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: 
         location=header.external_path,
         uses=uses,
         in_flight=in_flight,
+        is_consistent_for_queries=_is_consistent(kinds, guarantee),
         source=source,
     )
 
@@ -77,6 +84,13 @@ def kinds_of(header: CheckpointHeader) -> tuple[SnapshotKind, ...]:
     if header.is_unaligned is not None:
         return (SnapshotKind.UNALIGNED,) if header.is_unaligned else (SnapshotKind.ALIGNED,)
     return SnapshotKind.ALIGNED, SnapshotKind.UNALIGNED
+
+
+def _is_consistent(kinds: Sequence[SnapshotKind], guarantee: Guarantee | None) -> bool | None:
+    """Return whether queries can read the state, or None if this is not known."""
+    if SnapshotKind.UNALIGNED in kinds:
+        return False if len(kinds) == 1 or guarantee is Guarantee.AT_LEAST_ONCE else None
+    return None if guarantee is None else guarantee is Guarantee.EXACTLY_ONCE
 
 
 def _refusal(header: CheckpointHeader) -> str | None:

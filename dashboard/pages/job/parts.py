@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import CheckpointConfigOut, CheckpointOut, JobDetailOut
 from backend.contracts.engines import CapabilitiesOut
+from backend.domain.checkpoint import QueryConsistency, guarantee_of, query_consistency
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import debt_words, origin_words
 from backend.domain.target import TargetState
@@ -197,6 +198,7 @@ def facts(job: JobDetailOut) -> Component:
         rows += [
             ("Mode", (config.mode or text.MISSING).replace("_", " ")),
             *_alignment(config),
+            ("Consistent for queries", _queries(config)),
             ("Debloating target", text.duration(config.debloat_target_ms)),
             ("Min pause", text.duration(config.min_pause_ms)),
             ("Max concurrent", text.count(config.max_concurrent)),
@@ -231,6 +233,19 @@ def _alignment(config: CheckpointConfigOut) -> list[tuple[str, str]]:
     if config.spilling is not None:
         rows.append(("In-flight data is written", _SPILLING_WORDS.get(config.spilling, config.spilling)))
     return rows
+
+
+_QUERY_WORDS = {
+    QueryConsistency.ALL: "each checkpoint",
+    QueryConsistency.EMPTY: "only without in-flight data",
+    QueryConsistency.NONE: "none: at least once",
+    None: text.MISSING,
+}
+
+
+def _queries(config: CheckpointConfigOut) -> str:
+    """Return which checkpoints are consistent for programs that read the state of several operators from them."""
+    return _QUERY_WORDS[query_consistency(guarantee_of(config.mode), is_unaligned=config.is_unaligned_enabled)]
 
 
 def _batch_facts(job: JobDetailOut) -> Component:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import CheckpointConfig, CheckpointKind, Protocol
+from backend.domain.checkpoint import (
+    CheckpointConfig,
+    CheckpointKind,
+    Guarantee,
+    Protocol,
+    QueryConsistency,
+    query_consistency,
+)
 from backend.domain.checkpoint_mode import (
     AT_LEAST_ONCE,
     MODE_WORDS,
@@ -91,3 +98,14 @@ def test_the_badge_and_the_timeline_name_a_switched_checkpoint_as_it_went():
 
     assert status.mode(switched.mode, switched.course).children[1] == switched.course
     assert switched.course in table([switched]).rows[0]
+
+
+def test_only_exactly_once_checkpoints_without_in_flight_data_are_consistent_for_queries():
+    once, twice = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE
+
+    assert query_consistency(once, is_unaligned=False) is QueryConsistency.ALL
+    assert query_consistency(once, is_unaligned=True) is QueryConsistency.EMPTY
+    assert query_consistency(None, is_unaligned=True) is QueryConsistency.EMPTY
+    assert query_consistency(twice, is_unaligned=True) is QueryConsistency.NONE
+    assert query_consistency(once, is_unaligned=None) is None
+    assert query_consistency(None, is_unaligned=False) is None

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, SavepointFormat
+from backend.domain.checkpoint import (
+    Checkpoint,
+    CheckpointHeader,
+    CheckpointKind,
+    CheckpointStatus,
+    Guarantee,
+    SavepointFormat,
+)
 from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities
 from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind
 from backend.services.checkpoints.restoring import restoring_out
@@ -106,3 +113,31 @@ def test_the_documents_table_is_the_matrix():
     assert {row[0]: row[1:] for row in rows[1:]} == {
         use.value: [support.value for support in row.values()] for use, row in CAPABILITIES.items()
     }
+
+
+_ONCE, _TWICE = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE
+
+
+@pytest.mark.parametrize("engine", [FLINK, RUNTIME])
+@pytest.mark.parametrize(
+    ("kind", "guarantee", "expected"),
+    [
+        (SnapshotKind.ALIGNED, _ONCE, True),
+        (SnapshotKind.ALIGNED, _TWICE, False),
+        (SnapshotKind.ALIGNED, None, None),
+        (SnapshotKind.UNALIGNED, _ONCE, False),
+        (SnapshotKind.UNALIGNED, None, False),
+        (SnapshotKind.CANONICAL_SAVEPOINT, _ONCE, True),
+        (SnapshotKind.CANONICAL_SAVEPOINT, _TWICE, False),
+    ],
+)
+def test_queries_are_consistent_only_without_in_flight_data_and_exactly_once(kind, guarantee, expected, engine):
+    found = restoring_out(Checkpoint(_HEADERS[kind]), engine, TOPOLOGY, guarantee)
+    assert found.is_consistent_for_queries is expected
+
+
+def test_whether_queries_are_consistent_is_open_if_the_kind_is_and_absent_if_nothing_is_restorable():
+    header = replace(_HEADERS[SnapshotKind.ALIGNED], persisted_bytes=None, is_unaligned=None)
+    assert restoring_out(Checkpoint(header), FLINK, TOPOLOGY, _ONCE).is_consistent_for_queries is None
+    failed = replace(header, status=CheckpointStatus.FAILED)
+    assert restoring_out(Checkpoint(failed), FLINK, TOPOLOGY, _ONCE).is_consistent_for_queries is None

@@ -20,12 +20,14 @@ def test_each_use_has_its_answer_as_a_word_and_its_note():
             RestoreUseOut(use="state backend change", support=None, note="yes for a canonical savepoint"),
         ],
         in_flight=[InFlightOut(vertex_id="a", vertex="Sink: ledger", persisted_bytes=2048)],
+        is_consistent_for_queries=False,
         source=_SOURCE,
     )
     words = texts(restoring.card(found))
     for part in (
         "It is an unaligned checkpoint.", "rescaling", "yes", "redistributed", "no", "at own risk", "not known",
         "yes for a canonical savepoint", "Sink: ledger (2.0 kB)", "s3://c/chk-7", _SOURCE,
+        "It cannot serve consistent queries",
     ):  # fmt: skip
         assert part in words, part
 

@@ -236,3 +236,18 @@ def test_the_mark_of_applied_advice_names_who_sent_the_change_that_is_in_force()
     marks = refresh._applied(example("job_detail"), [card, by_hand])
 
     assert [m.author for m in marks] == ["ben", None]
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_unaligned", "words"),
+    [
+        ("exactly_once", False, "Consistent for queries each checkpoint"),
+        ("exactly_once", True, "Consistent for queries only without in-flight data"),
+        ("at_least_once", False, "Consistent for queries none: at least once"),
+    ],
+)
+def test_the_settings_say_which_checkpoints_are_consistent_for_queries(mode, is_unaligned, words):
+    found = example("job_detail")
+    config = found.config.model_copy(update={"mode": mode, "is_unaligned_enabled": is_unaligned})
+
+    assert words in texts(parts.facts(found.model_copy(update={"config": config})))

@@ -251,6 +251,9 @@ def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) 
     if doubled:
         problem = FieldProblem("--job", f"several jobs have the name {doubled[0]!r}", "jobs with different names")
         raise InvalidInputError([problem], what="option")
+    if begun := next((spec.name for spec in specs if spec.restore is not None), None):
+        why = f"the job {begun!r} begins from a checkpoint, and at its start the runtime has none"
+        raise InvalidInputError([FieldProblem("restore", why, "no [restore]")], what="job file")
     origin_s = time.monotonic() - warm_up_s
     origin_epoch_ms = int((time.time() - warm_up_s) * 1000)
     return [

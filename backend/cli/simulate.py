@@ -9,13 +9,18 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backend.cli.options import OutputFormat, job_spec, pairs, seconds
+from backend.cli import saved_checkpoints
+from backend.cli.options import OutputFormat, job_spec, pairs, say, seconds
 from backend.domain import spelling
-from backend.domain.errors import DomainError
+from backend.domain.errors import DomainError, FieldProblem, InvalidInputError
+
+if TYPE_CHECKING:
+    from backend.runtime.engine.simulate import SimulationResult
 
 _DURATION_MAX_S = 86_400.0
 _RESCALED = "rescaled: "
@@ -38,24 +43,85 @@ def simulate(
             "--size-only", help="Do not create the bytes of records, only count them: faster, with the same results."
         ),
     ] = False,
+    save_checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Save the newest checkpoint or savepoint of the run in this file."),
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="FILE", help="Continue from the checkpoint in this file.")
+    ] = None,
+    allow_non_restored: Annotated[
+        bool, typer.Option("--allow-non-restored", help="Leave out the state of operators that the job has no longer.")
+    ] = False,
+    at_own_risk: Annotated[
+        bool, typer.Option("--at-own-risk", help="Allow changed operators although data is in flight for them.")
+    ] = False,
+    claim: Annotated[
+        bool | None,
+        typer.Option(
+            "--claim/--no-claim",
+            help="Own the file: continue its incremental state, and delete it when a newer one is saved.",
+        ),
+    ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
 ) -> None:
     """Run a job of the reference runtime as fast as possible. The same seed always gives the same result."""
     from backend.runtime.engine.simulate import simulate as run
+    from backend.runtime.snapshot.saved import RestoreOptions
 
     duration_us = round(seconds(duration, option="--duration", least=0.001, most=_DURATION_MAX_S) * 1e6)
     spec = job_spec(job)
     if set_:
         spec = spec.with_config(pairs(set_, option="--set"))
+    begun = saved_checkpoints.restore_of(
+        spec, job, from_, allows_non_restored=allow_non_restored, is_at_own_risk=at_own_risk, is_claimed=claim
+    )
+    origin, options = begun or (None, RestoreOptions())
+    begun_from = None if origin is None else saved_checkpoints.read(origin)
+    if begun_from is not None and seed not in (None, begun_from.seed):
+        # With another seed, the sources would read another log than the one that the offsets belong to.
+        problem = f"the checkpoint is of a run with the seed {begun_from.seed}, which its sources need"
+        raise InvalidInputError([FieldProblem("--seed", problem, "no --seed")], what="option")
+    if save_checkpoint is not None:
+        saved_checkpoints.check_target(save_checkpoint)
     with _progress(job, duration_us) as progress:
-        document = run(spec, duration_us=duration_us, seed=seed, progress=progress, is_size_only=size_only).to_json()
+        result = run(
+            spec,
+            duration_us=duration_us,
+            seed=seed,
+            progress=progress,
+            is_size_only=size_only,
+            begun_from=begun_from,
+            options=options,
+            saves=save_checkpoint is not None,
+        )
+    document = result.to_json()
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps(document, indent=2))
     else:
-        typer.echo("\n".join(_lines(document)))
+        say(*_lines(document))
+    claimed = origin if options.is_claimed and result.has_newer else None
+    told = _kept(result, save_checkpoint, claimed)
+    if output_format is OutputFormat.TEXT:
+        say(*told)
     refusals = [rescale["refusal"] for rescale in document["rescales"] if rescale["refusal"] is not None]
     if refusals:
         raise DomainError(f"the job ran on after a rescale was refused: {'; '.join(refusals)}")
+
+
+def _kept(result: SimulationResult, target: Path | None, claimed: Path | None) -> list[str]:
+    """Save the checkpoint of a run, delete the claimed one in whose place it is (IN-16), and say so in lines.
+
+    A run that saves nothing deletes nothing, because its own checkpoints end with it.
+    """
+    if target is None:
+        return []
+    saved_checkpoints.write(target, result.saved)
+    told = ["", f"{_named(result.saved_as)} is saved in {target}"]
+    if claimed is not None and not saved_checkpoints.is_same(claimed, target):
+        claimed.unlink(missing_ok=True)
+        told.append(f"the claimed checkpoint in {claimed} is deleted: a newer one is saved")
+    return told
 
 
 @contextmanager
@@ -77,7 +143,13 @@ def _progress(job: str, duration_us: int) -> Iterator[Callable[[int], None] | No
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     counts = document["counts"]
-    yield f"{document['job']}: {_seconds(document['virtual_time_us'])} of virtual time, seed {document['seed']}"
+    duration_us = document["virtual_time_us"] - document["began_at_us"]
+    yield f"{document['job']}: {_seconds(duration_us)} of virtual time, seed {document['seed']}"
+    begun_from = document["begun_from"]
+    if begun_from is not None:
+        yield f"continued from {_named(begun_from)}"
+        if begun_from["at_own_risk"]:
+            yield f"at own risk: the operators of {', '.join(begun_from['at_own_risk'])} changed (GR-2)"
     yield (
         f"checkpoints: {counts['completed']} completed, {counts['failed']} failed, {counts['in_progress']} in progress"
         f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}"
@@ -141,6 +213,13 @@ def _lost(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _rows(rows: int, transactions: int) -> str:
     return f"{rows} record{'' if rows == 1 else 's'} in {transactions} transaction{'' if transactions == 1 else 's'}"
+
+
+def _named(saved: Mapping[str, Any]) -> str:
+    """Return a checkpoint in words: its id, kind, job and in-flight data, and when it was saved."""
+    in_flight = f", {spelling.size(saved['persisted_bytes'])} in flight" if saved["persisted_bytes"] else ""
+    when = f"triggered at {_seconds(saved['triggered_at_us'])}, saved at {_seconds(saved['saved_at_us'])}"
+    return f"{saved['kind']} {saved['id']} of {saved['job']}{in_flight} ({when})"
 
 
 def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:

@@ -216,7 +216,7 @@ def _restored(view: JobView) -> Json:
         "id": view.restored_id,
         "restore_timestamp": view.epoch_ms(view.restored_at_us),
         "is_savepoint": view.restored_is_savepoint,
-        "external_path": f"runtime:/{view.id}/{kind}-{view.restored_id}",
+        "external_path": view.begun_from or f"runtime:/{view.id}/{kind}-{view.restored_id}",
     }
 
 

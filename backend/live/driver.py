@@ -22,6 +22,8 @@ from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
 from backend.live.view import JobView, RequestedCheckpointView, SavepointView
 from backend.live.wire import Json, Object
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.snapshot.saved import RestoreOptions
 
 _SLICE_COST_S = 0.004
 _SLICE_MIN_US = 200
@@ -31,6 +33,9 @@ _REST_S = 0.025
 # A view that is older than this is built again. The requests of one poll share a view.
 _VIEW_AGE_MAX_S = 0.2
 _REQUESTS_KEPT = 1000
+# Each running job costs time in every round, and each ended one keeps its checkpoints in memory.
+_JOBS_MAX = 50
+_ENDED_KEPT = 20
 
 
 class LiveEngine(Protocol):
@@ -101,6 +106,33 @@ class LiveEngine(Protocol):
         """Return the state of a requested checkpoint, or None if the request is not known."""
         ...
 
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, for whatever reason."""
+        ...
+
+    def cancel(self) -> None:
+        """End the job at once. Its completed checkpoints stay."""
+        ...
+
+    def successor(
+        self, checkpoint_id: int, spec: JobSpec | None, options: RestoreOptions, *, location: str
+    ) -> LiveEngine:
+        """Return the engine of a job that continues this one, which has ended. ``spec``: None for the same job.
+
+        ``location`` is that of the checkpoint.
+
+        Raises:
+            UnknownEntityError: there is no such checkpoint.
+            PlanError: the checkpoint cannot be restored into the job, or not now.
+        """
+        ...
+
     def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
         """Restart the job with a new parallelism for each named vertex.
 
@@ -132,6 +164,8 @@ class LiveJob:
     """The engine's number of each requested savepoint, by the request id that the REST returned."""
     checkpoints: dict[str, int] = field(default_factory=dict)
     """The engine's number of each requested checkpoint, by the request id that the REST returned."""
+    claimed: dict[int, str] = field(default_factory=dict)
+    """The job that owns each checkpoint of this job that another one claimed (IN-16)."""
 
 
 class RuntimeDriver:
@@ -145,7 +179,8 @@ class RuntimeDriver:
         """Run every job up to the present, again and again, until cancelled."""
         while True:
             behind = False
-            for job in self._jobs.values():
+            # A request can start a job between two slices.
+            for job in list(self._jobs.values()):
                 behind |= self.advance(job)
                 # Between two slices the event loop can respond to requests.
                 await asyncio.sleep(0)
@@ -198,6 +233,46 @@ class RuntimeDriver:
         if job is None:
             raise UnknownEntityError(kind="job", id=job_id)
         return job
+
+    def now(self) -> tuple[float, int]:
+        """Return the present on the monotonic clock in seconds, and in ms since the epoch as the jobs count it."""
+        now_s = self._monotonic_s()
+        job = next(iter(self._jobs.values()), None)
+        if job is None:
+            return now_s, time.time_ns() // 1_000_000
+        return now_s, job.origin_epoch_ms + int((now_s - job.origin_s) * 1000)
+
+    def check_room(self, name: str) -> None:
+        """Check that a job of this name can be added.
+
+        Raises:
+            InvalidInputError: a job of this name runs, or too many jobs run.
+        """
+        running = [job.engine.name for job in self._jobs.values() if not job.engine.is_over]
+        if name in running:
+            problem = FieldProblem("name", f"a job with the name {name!r} runs", "another name, or stop that job first")
+        elif len(running) >= _JOBS_MAX:
+            problem = FieldProblem("job", f"{len(running)} jobs run", f"at most {_JOBS_MAX}")
+        else:
+            return
+        raise InvalidInputError([problem], what="request")
+
+    def add(self, job: LiveJob) -> None:
+        """Run another job from now on. The oldest ended jobs are forgotten if there are too many."""
+        self._jobs[job.id] = job
+        over = [each.id for each in self._jobs.values() if each.engine.is_over]
+        for oldest in over[: max(0, len(over) - _ENDED_KEPT)]:
+            del self._jobs[oldest]
+
+    def cancel(self, job_id: str) -> None:
+        """End a job at once. Its completed checkpoints stay. Has no effect on a job that has ended.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+        """
+        job = self.job(job_id)
+        job.engine.cancel()
+        job.view = None
 
     def change_settings(self, job_id: str, changes: Mapping[str, str]) -> Mapping[str, str]:
         """Change settings of a running job. Return all settings that can change, with their new values."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from backend.domain import losses
 from backend.domain.barriers import BarrierEvent, ChannelId
+from backend.domain.errors import PlanError
 from backend.domain.ids import VertexId
 from backend.live import measure_json
 from backend.live.view import (
@@ -36,6 +37,7 @@ from backend.live.view import (
 )
 from backend.live.wire import Json, Object
 from backend.runtime.engine.debloating import GateDebloater
+from backend.runtime.engine.handover import begin, kept_checkpoint, save
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
@@ -46,6 +48,7 @@ from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import LostTransaction
 from backend.runtime.protocols.registry import other_protocol
+from backend.runtime.snapshot.saved import RestoreOptions
 from backend.runtime.task.task import Task
 
 _HOST = "localhost"
@@ -73,8 +76,10 @@ def job_run_id(name: str, origin_epoch_ms: int) -> str:
 class RuntimeEngine:
     """Implements ``driver.LiveEngine`` with the engine of the reference runtime."""
 
-    def __init__(self, engine: JobEngine) -> None:
+    def __init__(self, engine: JobEngine, *, begun_from: str | None = None) -> None:
         self._engine = engine
+        self._begun_from = begun_from
+        """The location of the checkpoint from which the job began, or None."""
         spec = engine.spec
         self._vertex_ids = {
             v.id: hashlib.blake2b(f"{spec.name}/{v.id}".encode(), digest_size=16).hexdigest()
@@ -82,9 +87,46 @@ class RuntimeEngine:
         }
 
     @property
+    def name(self) -> str:
+        """The name of the job."""
+        return self._engine.spec.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, for whatever reason."""
+        return self._engine.ended_at_us is not None
+
+    @property
     def now_us(self) -> int:
         """The current virtual time."""
         return self._engine.now_us
+
+    def cancel(self) -> None:
+        """End the job at once. Its completed checkpoints stay."""
+        self._engine.cancel()
+
+    def successor(
+        self, checkpoint_id: int, spec: JobSpec | None, options: RestoreOptions, *, location: str
+    ) -> RuntimeEngine:
+        """Return the engine of a job that continues this one, which has ended. ``spec``: None for the same job.
+
+        ``location`` is that of the checkpoint.
+
+        Raises:
+            UnknownEntityError: there is no such checkpoint.
+            PlanError: the checkpoint cannot be restored into the job, or not now.
+        """
+        if not self.is_over:
+            raise PlanError(
+                "the job still runs, and both would write to its external system",
+                rule="SNK-3",
+                vertex=None,
+                fix="stop it with a savepoint or cancel it first",
+            )
+        kept = kept_checkpoint(self._engine, checkpoint_id, is_at_own_risk=options.is_at_own_risk)
+        engine = begin(self._engine.spec if spec is None else spec, save(self._engine, kept), options)
+        engine.run_until(engine.began_at_us)
+        return RuntimeEngine(engine, begun_from=location)
 
     def run_until(self, at_us: int) -> None:
         """Run the job up to and including virtual time ``at_us``."""
@@ -183,6 +225,7 @@ class RuntimeEngine:
             name=engine.spec.name,
             state=FlinkJobState(engine.status),
             origin_epoch_ms=origin_epoch_ms,
+            began_at_us=engine.began_at_us,
             now_us=engine.now_us,
             ended_at_us=engine.ended_at_us,
             restarts=engine.restart_count,
@@ -201,7 +244,8 @@ class RuntimeEngine:
             latest_savepoint=None if savepoint is None else self._checkpoint(savepoint, job_id),
             restored_id=engine.restored_id,
             restored_at_us=engine.restored_at_us,
-            restored_is_savepoint=engine.restored_id in coordinator.savepoints,
+            restored_is_savepoint=engine.restored_id in coordinator.savepoints or engine.is_restored_from_savepoint,
+            begun_from=self._begun_from if engine.is_restored_from_other else None,
             completed=tuple(_figures(r, origin_epoch_ms) for r in coordinator.all_completed),
             exceptions=tuple(ExceptionView(f.at_us, f.name, f.message, f.task) for f in engine.exceptions),
             losses=self._losses(),

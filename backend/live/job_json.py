@@ -109,9 +109,9 @@ def _overview_row(job: JobView) -> Object:
     return {
         "jid": job.id,
         "name": job.name,
-        "start-time": job.epoch_ms(0),
+        "start-time": job.epoch_ms(job.began_at_us),
         "end-time": _end(job),
-        "duration": _until_end(job, 0),
+        "duration": _until_end(job, job.began_at_us),
         "state": job.state,
         "last-modification": job.epoch_ms(changed_us),
         "tasks": tasks,
@@ -169,7 +169,7 @@ def job(view: JobView) -> Object:
     """Return the JSON of ``/jobs/:id``."""
     stamps: dict[str, Json] = {state.value: 0 for state in FlinkJobState}
     stamps |= {
-        state.value: view.epoch_ms(0)
+        state.value: view.epoch_ms(view.began_at_us)
         for state in (FlinkJobState.INITIALIZING, FlinkJobState.CREATED, FlinkJobState.RUNNING)
     }
     if view.ended_at_us is not None:
@@ -180,9 +180,9 @@ def job(view: JobView) -> Object:
         "isStoppable": False,
         "state": view.state,
         "job-type": "STREAMING",
-        "start-time": view.epoch_ms(0),
+        "start-time": view.epoch_ms(view.began_at_us),
         "end-time": _end(view),
-        "duration": _until_end(view, 0),
+        "duration": _until_end(view, view.began_at_us),
         "maxParallelism": NOT_YET,
         "now": view.epoch_ms(view.now_us),
         "timestamps": stamps,

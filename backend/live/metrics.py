@@ -212,7 +212,7 @@ def _job_values(view: JobView) -> dict[str, str]:
         "totalNumberOfCheckpoints": counts.total,
         "numRestarts": view.restarts,
         "fullRestarts": view.restarts,
-        "uptime": ended_us // 1000,
+        "uptime": (ended_us - view.began_at_us) // 1000,
         "numRecordsLost": view.lost_rows,
         "numRecordsPastTransactionTimeout": view.overdue_rows,
     }

@@ -10,9 +10,11 @@ The driver runs the jobs. The modules ``..._json`` and ``metrics`` build the JSO
 * GET, PATCH ``/jobs/:id/settings``                  the settings that can change while the job runs
 * POST ``/jobs/:id/settings/check``                 whether settings can be changed; nothing changes
 * POST ``/jobs/:id/checkpoints/:cid/abort``           abort a checkpoint in progress
+* POST ``/jobs``                                      start a job, also from a checkpoint of an ended one (``starting``)
 
 Requests can change the settings of a job. As in Flink, they can also trigger a checkpoint or a savepoint, stop a job
-with a savepoint, and change its parallelism (``PUT /jobs/:id/resource-requirements``).
+with a savepoint, cancel it (``PATCH /jobs/:id?mode=cancel``), and change its parallelism (``PUT
+/jobs/:id/resource-requirements``).
 
 A request with a foreign ``Host`` or ``Origin`` header is refused, to prevent DNS rebinding and cross-site requests.
 """
@@ -32,7 +34,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.access.authority import LOOPBACK, malformed_header, without_port
 from backend.domain.errors import DomainError, FieldProblem, InvalidInputError, UnknownEntityError
-from backend.live import barrier_json, checkpoint_json, job_json, metrics, request_json, savepoint_json
+from backend.live import barrier_json, checkpoint_json, job_json, metrics, request_json, savepoint_json, starting
 from backend.live.driver import RuntimeDriver
 from backend.live.view import CheckpointView, JobView, VertexView
 from backend.live.wire import Json
@@ -94,9 +96,11 @@ class _Rest:
             Route("/config", self._of_all(lambda _: job_json.config(self._version, self._driver.lag_max_ms()))),
             Route("/overview", self._of_all(lambda jobs: job_json.overview(jobs, self._version))),
             Route("/jobs", self._of_all(job_json.jobs)),
+            Route("/jobs", self.start, methods=["POST"]),
             Route("/jobs/overview", self._of_all(job_json.jobs_overview)),
             Route("/taskmanagers", self._of_all(lambda jobs: job_json.task_managers(jobs, _TASK_MANAGER))),
             Route(job, self._of_job(job_json.job)),
+            Route(job, self.cancel, methods=["PATCH"]),
             Route(job + "/plan", self._of_job(job_json.plan)),
             Route(job + "/config", self._of_job(job_json.job_config)),
             Route(job + "/exceptions", self._of_job(job_json.exceptions)),
@@ -253,6 +257,19 @@ class _Rest:
         asked = wanted.savepoint
         trigger_id = self._driver.stop(job.id, asked.form, asked.trigger_id, drains=wanted.drains)
         return _json({"request-id": trigger_id}, 202)
+
+    async def start(self, request: Request) -> Response:
+        """Handle POST ``/jobs``: start a job, and return its id."""
+        job = starting.start(self._driver, starting.wanted_start(await _body(request)))
+        return _json({"jobid": job.id})
+
+    async def cancel(self, request: Request) -> Response:
+        """Handle PATCH ``/jobs/:id``: cancel the job, as in Flink."""
+        job = self._job(request)
+        if request.query_params.get("mode", "cancel") != "cancel":
+            raise HTTPException(400, "mode: the only mode is cancel; POST /stop stops the job with a savepoint")
+        self._driver.cancel(job.id)
+        return _json({}, 202)
 
     async def savepoint(self, request: Request) -> Response:
         """Handle ``/jobs/:id/savepoints/:triggerid``: return the state of a requested savepoint."""

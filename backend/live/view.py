@@ -285,6 +285,8 @@ class JobView:
     name: str
     state: FlinkJobState
     origin_epoch_ms: int
+    began_at_us: int
+    """The virtual time at which the job began: above 0 if it continues from a checkpoint of another job."""
     now_us: int
     ended_at_us: int | None
     restarts: int
@@ -299,6 +301,8 @@ class JobView:
     restored_id: int | None
     restored_at_us: int | None
     restored_is_savepoint: bool
+    begun_from: str | None
+    """The location of the restored checkpoint if it is of another job, from which this one began."""
     completed: tuple[CompletedFigures, ...]
     exceptions: tuple[ExceptionView, ...]
     losses: tuple[ExceptionView, ...]

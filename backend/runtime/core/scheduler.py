@@ -57,8 +57,8 @@ class Scheduler:
 
     __slots__ = ("_draws", "_heap", "_sequence", "_step_sequence", "event_count", "hash", "now", "order")
 
-    def __init__(self, fuzz_seed: int = 0) -> None:
-        self.now = 0
+    def __init__(self, fuzz_seed: int = 0, *, now_us: int = 0) -> None:
+        self.now = now_us
         self.hash = 0xCBF29CE484222325
         self.event_count = 0
         self._heap: list[tuple[int, int, Action, Any]] = []

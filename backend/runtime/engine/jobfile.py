@@ -34,13 +34,14 @@ from backend.runtime.job.graph import (
     VertexSpec,
 )
 from backend.runtime.measure.requested import RequestedFormat
+from backend.runtime.snapshot.saved import RestoreOptions
 
 _FILE_BYTES_MAX = 1 << 20
 _SUBTASKS_MAX = 4096
 _HOUR_US = 3_600_000_000
 
 FIELDS: Mapping[str, frozenset[str]] = {
-    "": frozenset({"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint", "rescale"}),
+    "": frozenset({"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint", "rescale", "restore"}),
     "vertex": frozenset({
         "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys",
         "hot_key_ratio", "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "output_bytes", "bundle",
@@ -53,6 +54,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "fault": frozenset({"point", "hit", "at", "action", "delay", "times"}),
     "savepoint": frozenset({"at", "format", "stop"}),
     "rescale": frozenset({"at", "vertex", "parallelism", "from"}),
+    "restore": frozenset({"from", "allow_non_restored", "at_own_risk", "claim"}),
 }  # fmt: skip
 """The fields that each table of a job file may have. PROTOCOL.md names the rule behind each field."""
 
@@ -77,6 +79,15 @@ class SavepointSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreSpec:
+    """The checkpoint that the job file asks to begin from. Whoever runs the job finds it: this module opens no file."""
+
+    origin: str
+    """The path of a file that ``simulate`` saved, or the location of a checkpoint in the live runtime."""
+    options: RestoreOptions = field(default_factory=RestoreOptions)
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A job that has been read and checked, and is ready to run."""
 
@@ -88,6 +99,7 @@ class JobSpec:
     faults: tuple[FaultSpec, ...] = ()
     savepoints: tuple[SavepointSpec, ...] = ()
     rescales: tuple[RescaleSpec, ...] = ()
+    restore: RestoreSpec | None = None
 
     def with_config(self, changes: Mapping[str, object]) -> JobSpec:
         """Return the same job with some settings replaced.
@@ -148,6 +160,7 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     faults = tuple(_fault(reader, row, f"fault[{i}]") for i, row in enumerate(root.rows("fault")))
     savepoints = tuple(_savepoint(reader, row, f"savepoint[{i}]") for i, row in enumerate(root.rows("savepoint")))
     rescales = _rescales(reader, root.rows("rescale"), {v.id for v in vertices})
+    restore = _restore(reader, root.mapping("restore")) if root.has("restore") else None
     if not name:
         reader.problem("name", "is missing", "text")
     if not vertices:
@@ -158,7 +171,7 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     plans.validate(graph)
     _check_size(graph)
     _check_rescales(graph, rescales)
-    return JobSpec(name, seed, config, graph, store, faults, savepoints, rescales)
+    return JobSpec(name, seed, config, graph, store, faults, savepoints, rescales, restore)
 
 
 def _check_rescales(graph: Graph, rescales: Sequence[RescaleSpec]) -> None:
@@ -278,6 +291,15 @@ def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
         format=RequestedFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
         stop=Stop(row.word("stop", "suspend", tuple(Stop))) if row.has("stop") else None,
     )
+
+
+def _restore(reader: Reader, value: object) -> RestoreSpec:
+    row = reader.table(value, "restore", FIELDS["restore"])
+    origin = row.text("from", "", most=4096)
+    if not origin:
+        reader.problem("restore.from", "is missing", "the file or the location of a checkpoint")
+    options = (row.flag(name, False) for name in ("allow_non_restored", "at_own_risk", "claim"))
+    return RestoreSpec(origin, RestoreOptions(*options))
 
 
 def _rescales(reader: Reader, rows: Sequence[object], vertices: Collection[str]) -> tuple[RescaleSpec, ...]:

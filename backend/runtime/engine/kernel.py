@@ -33,12 +33,14 @@ from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger
 from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint, without_shared_files
 from backend.runtime.snapshot.restoring import at_own_risk, restored_graph
+from backend.runtime.snapshot.saved import Handover, RestoreOptions
 from backend.runtime.snapshot.sizes import sized
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.restarts import OffsetsReached, Restart
 from backend.runtime.task.task import Task, TaskStatus
 
 _EXCEPTIONS_KEPT = 20
+NO_OPTIONS = RestoreOptions()
 
 
 class JobStatus(StrEnum):
@@ -48,6 +50,7 @@ class JobStatus(StrEnum):
     RESTARTING = "RESTARTING"
     FINISHED = "FINISHED"
     FAILED = "FAILED"
+    CANCELED = "CANCELED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ class JobEngine:
         restore: StoredCheckpoint | None = None,
         is_size_only: bool = False,
         is_stepwise: bool = False,
-        allows_non_restored: bool = False,
+        options: RestoreOptions = NO_OPTIONS,
+        handover: Handover | None = None,
     ) -> None:
         """Set up the job. ``run_until`` runs it.
 
@@ -80,24 +84,29 @@ class JobEngine:
         ``restore``: a checkpoint, of this run or another, from which the job begins. The parallelism may differ.
         ``is_size_only``: track only the sizes of records, not their bytes. Times, sizes and events are the same.
         ``is_stepwise``: make every step an event. The run has the same results, but is slower.
-        ``allows_non_restored``: ignore the state of operators that the job no longer has (GR-1).
+        ``options``: what the restore may do.
+        ``handover``: what the run that took the checkpoint hands over. Without it, the run begins at virtual time 0
+        with an empty external system.
 
         Raises:
             PlanError: the checkpoint cannot be restored into the graph, because the graph changed in a way that is not
                 allowed (GR-1, GR-2), an edge with data in flight cannot be rescaled (RS-11), or the maximum parallelism
                 differs (PT-4).
         """
-        begun_from = None if restore is None else without_shared_files(read_checkpoint(restore))
+        begun_from = None if restore is None else read_checkpoint(restore)
+        if begun_from is not None and not options.is_claimed:
+            begun_from = without_shared_files(begun_from)
         graph = spec.graph
         self.at_own_risk: tuple[str, ...] = ()
         """Vertices whose operators changed although an edge to or from them has data in flight (GR-2)."""
         if begun_from is not None:
-            graph = restored_graph(begun_from, graph, allows_non_restored=allows_non_restored)
+            graph = restored_graph(begun_from, graph, allows_non_restored=options.allows_non_restored)
             assigned(begun_from, graph, spec.config)
             self.at_own_risk = at_own_risk(begun_from, graph)
         self.spec = spec
         self.seed = spec.seed if seed is None else seed
-        self.scheduler = Scheduler(spec.config.fuzz_schedule)
+        self.began_at_us = 0 if handover is None else handover.at_us
+        self.scheduler = Scheduler(spec.config.fuzz_schedule, now_us=self.began_at_us)
         self.env = _environment(
             spec,
             graph,
@@ -108,10 +117,16 @@ class JobEngine:
             is_stepwise=is_stepwise,
         )
         self.ledger = self.env.ledger
+        if handover is not None:
+            self.ledger.take_over(handover.outside, attempt=handover.attempt)
+        if restore is not None and begun_from is not None:
+            self.env.files.adopt(begun_from.shared_files, restore.files, begun_from.id)
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
         self.coordinator.on_job_finished = self._on_finished
         self.env.coordinator = self.coordinator
         self.ledger.committed = lambda: self.env.faults.passed("sink.between-commits")
+        self._begun_from_id = None if begun_from is None else begun_from.id
+        self._is_from_savepoint = begun_from is not None and begun_from.savepoint_format is not None
         self.restore_point = RestorePoint(self.env, self.coordinator, begun_from)
         self.debloating = Debloating(self.env)
         self.tasks: list[Task] = []
@@ -133,7 +148,7 @@ class JobEngine:
             on_refused=lambda error: self._excepted("RescaleRefused", str(error), None),
         )
         self._reached = OffsetsReached()
-        self._attempt = 0
+        self.attempt = 0
         self._past_steps = (0, 0)
         """Number and hash of the steps of all earlier attempts."""
         if begun_from is not None:
@@ -141,13 +156,16 @@ class JobEngine:
         self._schedule_plan()
 
     def _schedule_plan(self) -> None:
-        """Schedule what is known before the run: deployment, savepoints, rescales and the first metrics sample."""
-        self.scheduler.at(0, EventClass.RPC, self._deploy)
+        """Schedule what is known before the run: deployment, savepoints, rescales and the first metrics sample.
+
+        The instants of a job file count from the beginning of the run.
+        """
+        self.scheduler.after(0, EventClass.RPC, self._deploy)
         for savepoint in self.spec.savepoints:
-            self.scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
+            self.scheduler.after(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
         for rescale in self.spec.rescales:
-            self.scheduler.at(rescale.at_us, EventClass.TIMER, self._rescaler.on_due, rescale)
-        self.scheduler.at(self.config.metric_period_us, EventClass.TIMER, self._sample)
+            self.scheduler.after(rescale.at_us, EventClass.TIMER, self._rescaler.on_due, rescale)
+        self.scheduler.after(self.config.metric_period_us, EventClass.TIMER, self._sample)
 
     # --- for callers ----------------------------------------------------------------------------------------------
 
@@ -160,6 +178,16 @@ class JobEngine:
     def config(self) -> RuntimeConfig:
         """The current settings."""
         return self.env.config
+
+    @property
+    def is_restored_from_other(self) -> bool:
+        """Whether the last restore was of the checkpoint of an earlier run, from which the job began."""
+        return self.restored_id is not None and self.restored_id == self._begun_from_id
+
+    @property
+    def is_restored_from_savepoint(self) -> bool:
+        """Whether the last restore was of the savepoint of an earlier run, from which the job began."""
+        return self.is_restored_from_other and self._is_from_savepoint
 
     @property
     def trace_hash(self) -> str:
@@ -225,6 +253,22 @@ class JobEngine:
         self.scheduler.fold(f"stop {form} {drains}")
         return self.coordinator.request_stop(form, drains=drains)
 
+    def cancel(self) -> None:
+        """End the job at once, without a savepoint. Its completed checkpoints stay, and another job can begin from one.
+
+        Has no effect on a job that has ended.
+        """
+        if self.ended_at_us is not None:
+            return
+        self.scheduler.fold("cancel")
+        for each in self.tasks:
+            each.settle()
+        self._kill()
+        # A restart that is already scheduled belongs to an earlier attempt from now on.
+        self.attempt += 1
+        self.status = JobStatus.CANCELED
+        self.ended_at_us = self.now_us
+
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
         """Return a completed savepoint, from which another job can begin, or None if there is no such savepoint."""
         kept = self.coordinator.savepoints.get(checkpoint_id)
@@ -274,7 +318,7 @@ class JobEngine:
         if self.restore_point.begun_from is not None:
             # Attempt numbers continue after those of the earlier run, because the transactions of the earlier run may
             # still be open.
-            self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
+            self.attempt = max(self.attempt, 1 + self.ledger.newest_attempt)
         self._past_steps = self._all_steps()
         self.env.finish_steps.clear()
         self.tasks = [
@@ -282,7 +326,7 @@ class JobEngine:
                 self.env,
                 spec,
                 (v, index),
-                attempt=self._attempt,
+                attempt=self.attempt,
                 on_running=self._on_task_running,
             )
             for v, spec in enumerate(graph.vertices)
@@ -292,7 +336,7 @@ class JobEngine:
         for edge in range(len(graph.edges)):
             connect(self.env, edge, tasks)
         assignment, has_channel_state, lost_bytes = assigned(restored, graph, self.config)
-        if self._attempt or restored:
+        if self.attempt or restored:
             self.restored_id = restored.id if restored else None
             self.restored_at_us = self.now_us if restored else None
             self.coordinator.restored_count += restored is not None
@@ -367,21 +411,25 @@ class JobEngine:
         if self.restarts and self.restarts[-1].running_at_us is None:
             self.restarts[-1].is_interrupted = True
         self.restarts.append(Restart(self.now_us, cause, self._reached.of(self.tasks, {})))
-        for each in self.tasks:
-            each.kill()
-            for channel in each.gate.channels:
-                if isinstance(channel, RemoteChannel):
-                    channel.is_dead = True
         stop = self.coordinator.triggering.stop
-        self.coordinator.suspend()
-        self.env.store.forget()
+        self._kill()
         if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure is OnStopFailure.FAIL:
             self._end("StopWithSavepointStoppingException", f"the job failed after its savepoint {stop.checkpoint_id}")
             return
         self.status = JobStatus.RESTARTING
         self.restart_count += 1
-        self._attempt += 1
-        self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
+        self.attempt += 1
+        self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self.attempt)
+
+    def _kill(self) -> None:
+        """End all subtasks of this attempt at once, and what is in progress."""
+        for each in self.tasks:
+            each.kill()
+            for channel in each.gate.channels:
+                if isinstance(channel, RemoteChannel):
+                    channel.is_dead = True
+        self.coordinator.suspend()
+        self.env.store.forget()
 
     def _end(self, name: str, message: str) -> None:
         """End the job as FAILED, without a restart from an older checkpoint, which would commit records twice."""
@@ -398,7 +446,7 @@ class JobEngine:
         return self.restarts[-1]
 
     def _redeploy(self, attempt: int) -> None:
-        if attempt == self._attempt:
+        if attempt == self.attempt:
             self._deploy(None)
 
     def _on_task_running(self) -> None:
@@ -423,12 +471,12 @@ def _environment(
     is_size_only: bool,
     is_stepwise: bool,
 ) -> Environment:
-    config = spec.config
+    config, began_at_us = spec.config, scheduler.now
     return Environment(
         scheduler=scheduler,
         config=config,
         graph=graph,
-        faults=Faults(spec.faults, lambda: scheduler.now),
+        faults=Faults(spec.faults, lambda: scheduler.now - began_at_us),
         store=SnapshotStore(
             scheduler,
             latency_us=spec.store.latency_us,

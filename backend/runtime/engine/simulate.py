@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from backend.runtime.coordinator.rescales import Rescale
+from backend.runtime.engine.handover import begin, newest_of, save
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import JobEngine
+from backend.runtime.engine.kernel import NO_OPTIONS, JobEngine
 from backend.runtime.job import config as settings
 from backend.runtime.measure.measures import MeasuredCheckpoint
 from backend.runtime.measure.requested import Savepoint
+from backend.runtime.snapshot.checked import as_corrupt
+from backend.runtime.snapshot.metadata import read_checkpoint
+from backend.runtime.snapshot.saved import RestoreOptions, SavedCheckpoint
 from backend.runtime.task.restarts import Restart
 
 _SLICE_US = 250_000
@@ -27,10 +32,19 @@ class SimulationResult:
     """The results of one run. ``barrierscope simulate --format json`` prints ``to_json()``."""
 
     document: Mapping[str, Any]
+    saved: SavedCheckpoint | None = None
+    """The newest checkpoint or savepoint of the run, if it was to be saved and there is one."""
+    has_newer: bool = False
+    """Whether a checkpoint of this run is complete, so that it needs the one that it began from no longer (IN-16)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the results as plain values. They do not depend on the machine or the time of day."""
         return dict(self.document)
+
+    @property
+    def saved_as(self) -> dict[str, Any]:
+        """What tells ``saved`` from other checkpoints, as plain values. Empty if there is none."""
+        return {} if self.saved is None else _shown(self.saved)
 
 
 def simulate(
@@ -40,31 +54,56 @@ def simulate(
     seed: int | None = None,
     progress: Callable[[int], None] | None = None,
     is_size_only: bool = False,
+    begun_from: SavedCheckpoint | None = None,
+    options: RestoreOptions = NO_OPTIONS,
+    saves: bool = False,
 ) -> SimulationResult:
-    """Run ``spec`` from virtual time 0 to ``duration_us``.
+    """Run ``spec`` for ``duration_us``, from virtual time 0 or from the time of the checkpoint ``begun_from``.
 
-    ``progress`` is called with the virtual time after every 0.25 s of virtual time. ``is_size_only`` makes the run
-    faster and changes no result: only the sizes of records are tracked, not their bytes.
+    ``progress`` is called with the virtual time of the run after every 0.25 s. ``is_size_only`` makes the run faster
+    and changes no result: only the sizes of records are tracked, not their bytes. ``options`` are those of the restore.
+    ``saves`` adds the newest checkpoint to the result.
 
     If a rescale of the job file is refused (RS-11), the job goes on without it, and the results contain the refusal.
+
+    Raises:
+        PlanError: the job cannot continue from ``begun_from``.
+        CorruptCheckpointError: ``begun_from`` is not what a job writes.
     """
-    engine = JobEngine(spec, seed=seed, is_size_only=is_size_only)
+    if begun_from is None:
+        engine = JobEngine(spec, seed=seed, is_size_only=is_size_only)
+    else:
+        engine = begin(spec, begun_from, options, is_size_only=is_size_only)
     terminal: list[MeasuredCheckpoint] = []
     engine.coordinator.on_terminal = terminal.append
+    with nullcontext() if begun_from is None else as_corrupt():
+        _run(engine, duration_us, progress)
+    newest = newest_of(engine) if saves else None
+    return SimulationResult(
+        _document(engine, terminal, begun_from, options),
+        None if newest is None else save(engine, newest),
+        engine.coordinator.newest is not None,
+    )
+
+
+def _run(engine: JobEngine, duration_us: int, progress: Callable[[int], None] | None) -> None:
     at_us = 0
     while at_us < duration_us:
         at_us = min(duration_us, at_us + _SLICE_US)
-        engine.run_until(at_us)
+        engine.run_until(engine.began_at_us + at_us)
         if progress is not None:
             progress(at_us)
-    return SimulationResult(_document(engine, terminal))
 
 
-def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str, Any]:
+def _document(
+    engine: JobEngine, terminal: list[MeasuredCheckpoint], begun_from: SavedCheckpoint | None, options: RestoreOptions
+) -> dict[str, Any]:
     coordinator = engine.coordinator
     return {
         "job": engine.spec.name,
         "seed": engine.seed,
+        "began_at_us": engine.began_at_us,
+        "begun_from": None if begun_from is None else _begun_from(engine, begun_from, options),
         "virtual_time_us": engine.now_us,
         "settings": settings.show(engine.config),
         "trace_hash": engine.trace_hash,
@@ -94,6 +133,28 @@ def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str
         "vertices": [_vertex(engine, name) for name, _ in engine.tasks_of()],
         "failures": [{"at_us": f.at_us, "name": f.name, "message": f.message} for f in engine.exceptions],
         "note": _MESSAGE,
+    }
+
+
+def _begun_from(engine: JobEngine, saved: SavedCheckpoint, options: RestoreOptions) -> dict[str, Any]:
+    """Return the checkpoint from which the run began, and what was allowed."""
+    return _shown(saved) | {
+        "is_claimed": options.is_claimed,
+        "at_own_risk": list(engine.at_own_risk),
+        "committed_before": saved.handover.outside.committed_count,
+    }
+
+
+def _shown(saved: SavedCheckpoint) -> dict[str, Any]:
+    """Return what tells a saved checkpoint from others, as plain values."""
+    read = read_checkpoint(saved.stored)
+    return {
+        "job": saved.job,
+        "id": read.id,
+        "kind": read.kind.value,
+        "triggered_at_us": read.triggered_at_us,
+        "saved_at_us": saved.handover.at_us,
+        "persisted_bytes": read.persisted_bytes,
     }
 
 

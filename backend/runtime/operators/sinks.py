@@ -27,6 +27,11 @@ def pass_on(records: list[Record]) -> list[Record]:
     return records
 
 
+def held_transactions(snapshot: OperatorSnapshot) -> list[str]:
+    """Return the names of the transactions that a restore of this snapshot of a sink commits."""
+    return [entry.decode() for entry in snapshot.entries(_STATE)]
+
+
 class TransactionalSink:
     """Writes into a ledger transaction, and commits it once its checkpoint is complete (SNK-1 to SNK-5)."""
 
@@ -73,7 +78,7 @@ class TransactionalSink:
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
         """Commit this subtask's share of the stored transactions, and abort its share of older open ones (SNK-3)."""
-        held = [entry.decode() for entry in snapshot.entries(_STATE)]
+        held = held_transactions(snapshot)
         for transaction in held:
             if self._is_own(transaction):
                 self._ledger.commit(transaction)

@@ -8,7 +8,7 @@ to SNK-4). It counts and lists the transactions that were lost to the timeout (I
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from backend.domain.errors import ProtocolViolationError
@@ -144,6 +144,35 @@ class LostTransaction:
         return int(self.name.split("/")[-3])
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction that is pre-committed. ``folded`` is the hash of its rows."""
+
+    name: str
+    began_us: int
+    count: int
+    folded: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideState:
+    """What the external system holds when a run ends, as far as a run that continues it needs it.
+
+    Output is counted and hashed, and not stored by row. Transactions that no checkpoint will commit are left out.
+    """
+
+    committed_count: int = 0
+    folded: int = 0
+    put_count: int = 0
+    lost: tuple[str, ...] = ()
+    lost_count: int = 0
+    committed: tuple[str, ...] = ()
+    """The transactions of the checkpoint that are committed already. A repeated commit of them has no effect."""
+    prepared: tuple[PreparedTransaction, ...] = ()
+    """The transactions of the checkpoint that the next run commits."""
+    table: Mapping[int, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _Transaction:
     began_us: int
@@ -200,11 +229,43 @@ class TransactionLedger:
         self._lost_of: dict[tuple[str, int], list[int]] = {}
         self.committed: Callable[[], None] | None = None
         """A function that is called after each commit that made rows visible."""
+        self._earlier_attempt = -1
 
     @property
     def newest_attempt(self) -> int:
-        """The highest attempt number in the names of the transactions, or -1 if the ledger has no transactions."""
-        return max((int(t.rsplit("/", 2)[1]) for t in (*self._open, *self._committed)), default=-1)
+        """The highest attempt number of earlier runs and in the names of the transactions, or -1 if there is none."""
+        return max(self._earlier_attempt, *(int(t.rsplit("/", 2)[1]) for t in (*self._open, *self._committed)), -1)
+
+    def state(self, held: Collection[str]) -> OutsideState:
+        """Return the content of the external system. ``held`` are the transactions that a checkpoint names."""
+        for name in held:
+            if name in self._open:
+                self._open[name].fold()
+        return OutsideState(
+            self.committed_count,
+            self.folded,
+            self.put_count,
+            tuple(self.lost),
+            self.lost_count,
+            tuple(name for name in held if name not in self._open),
+            tuple(
+                PreparedTransaction(name, each.began_us, each.count, each.folded)
+                for name in held
+                if (each := self._open.get(name)) is not None
+            ),
+            dict(self.table),
+        )
+
+    def take_over(self, state: OutsideState, *, attempt: int) -> None:
+        """Begin with what the external system holds after an earlier run, whose last attempt was ``attempt``."""
+        self._earlier_attempt = attempt
+        self.committed_count, self.folded, self.put_count = state.committed_count, state.folded, state.put_count
+        self.lost, self.lost_count, self.table = list(state.lost), state.lost_count, dict(state.table)
+        self._committed = dict.fromkeys(state.committed)
+        self._open = {
+            each.name: _Transaction(each.began_us, count=each.count, folded=each.folded, is_prepared=True)
+            for each in state.prepared
+        }
 
     def begin(self, transaction: str) -> None:
         """Open a transaction."""

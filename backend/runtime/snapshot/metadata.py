@@ -33,12 +33,14 @@ from backend.runtime.measure.measures import (
     SubtaskSnapshot,
     TaskKey,
 )
+from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.network.segments import Segment, segment_in
 from backend.runtime.operators.changes import consolidated
 from backend.runtime.operators.sources import SPLIT_ID
 from backend.runtime.operators.state import FileHandle, Increment, OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.capabilities import SnapshotKind
 from backend.runtime.snapshot.finished import VertexEnd, end_of
 from backend.runtime.snapshot.shared_files import SharedFiles, groups_in
 
@@ -84,6 +86,16 @@ class ReadCheckpoint:
     vertices: Mapping[str, VertexState]
     repeatable_records: int = 0
     """In at-least-once mode, the number of records that a restore of this checkpoint processes again (ALO-5)."""
+    savepoint_format: str | None = None
+    """The format of a savepoint; None if this is no savepoint."""
+
+    @property
+    def kind(self) -> SnapshotKind:
+        """The kind, which decides what a job may change that continues from here (GR-4)."""
+        if self.savepoint_format is not None:
+            is_native = self.savepoint_format == RequestedFormat.NATIVE
+            return SnapshotKind.NATIVE_SAVEPOINT if is_native else SnapshotKind.CANONICAL_SAVEPOINT
+        return SnapshotKind.UNALIGNED if self.has_channel_state else SnapshotKind.ALIGNED
 
     @property
     def has_channel_state(self) -> bool:
@@ -94,6 +106,12 @@ class ReadCheckpoint:
     def ends(self) -> dict[str, VertexEnd]:
         """How much of each operator had finished (FN-9 to FN-11). Operators without an entry had not finished."""
         return {operator: end for state in self.vertices.values() for operator, end in state.ends.items()}
+
+    @property
+    def shared_files(self) -> dict[str, FileHandle]:
+        """The files that the checkpoint shares with others, by path."""
+        operators = (o for v in self.vertices.values() for s in v.subtasks for o in s.operators)
+        return {file.path: file for o in operators if o.increment is not None for file in o.increment.files}
 
     @property
     def persisted_bytes(self) -> int:
@@ -337,6 +355,7 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
         document["graph"],
         vertices,
         document.get("repeatable_records", 0),
+        document.get("format"),
     )
 
 

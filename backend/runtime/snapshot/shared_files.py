@@ -34,6 +34,11 @@ class SharedFiles:
         """Add a file that is written completely."""
         self._contents[path] = content
 
+    def adopt(self, handles: Mapping[str, FileHandle], contents: Mapping[str, bytes], checkpoint_id: int) -> None:
+        """Own the files of a claimed checkpoint of an earlier run. They are deleted when nothing uses them (IN-16)."""
+        self._contents |= {path: contents[path] for path in handles}
+        self.registry.restored(handles.values(), checkpoint_id, is_claimed=True)
+
     def release(self, handle: FileHandle) -> None:
         """Delete a file that its subtask no longer needs, unless the registry owns it."""
         if handle in self and not self.registry.owns(handle):

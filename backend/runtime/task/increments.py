@@ -195,6 +195,9 @@ class Increments:
         increment = next((o.increment for o in snapshot.operators if o.increment is not None), None)
         if increment is None or self.backend is None or not self._env.config.is_incremental:
             return
+        if increment.backend is not self.backend.kind:
+            # A claimed checkpoint may be of a job with another backend, whose files this one cannot extend (GR-4).
+            return
         files = self._env.files
         contents = {handle.path: files.content(handle) for handle in increment.files}
         pieces = []

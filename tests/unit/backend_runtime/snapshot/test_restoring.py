@@ -22,6 +22,7 @@ from backend.runtime.snapshot.metadata import (
     read_checkpoint,
 )
 from backend.runtime.snapshot.restoring import assign, restored_graph, without_channel_state
+from backend.runtime.snapshot.saved import RestoreOptions
 from tests.support.inside_jobs import take_over
 from tests.support.rescaled_jobs import RECORDS, finish, violations
 from tests.support.runtime_jobs import exactly_once_violations, small_job
@@ -91,7 +92,9 @@ def test_state_without_an_operator_is_refused_unless_it_may_be_left_out() -> Non
     with pytest.raises(PlanError, match="GR-1 at 'keyed': the checkpoint has state of operator 'keyed:keyed'") as wrong:
         JobEngine(replace(spec, graph=without), restore=stored)
     assert wrong.value.fix == "keep the operator, or allow state that is not restored"
-    second = JobEngine(replace(spec, graph=without), keeps_rows=True, restore=stored, allows_non_restored=True)
+    second = JobEngine(
+        replace(spec, graph=without), keeps_rows=True, restore=stored, options=RestoreOptions(allows_non_restored=True)
+    )
     take_over(second.ledger, first.ledger)
     finish(second)
     assert len({row.origin for row in second.ledger.rows}) == len(second.ledger.rows) == RECORDS

@@ -1,0 +1,170 @@
+"""Starting, stopping and cancelling jobs through the REST API of the live runtime, and what each start may restore."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from backend.live.engine import RuntimeEngine
+from backend.runtime.engine.jobfile import load_job_document
+from backend.runtime.engine.simulate import simulate
+from tests.support.live_runtime import ORIGIN_MS, LiveRuntime
+
+_RECORDS = 600
+_JOB: dict[str, Any] = {
+    "name": "orders",
+    "seed": 5,
+    "config": {
+        "execution.checkpointing.interval": "100 ms",
+        "execution.checkpointing.unaligned.enabled": True,
+        "execution.checkpointing.num-retained": 2,
+        "taskmanager.memory.segment-size": 1024,
+    },
+    "vertex": [
+        {"id": "source", "kind": "source", "parallelism": 2, "rate": 1200, "limit": _RECORDS},
+        {"id": "work", "kind": "map+sink", "parallelism": 2, "cost_us": 4000},
+    ],
+    "edge": [{"from": "source", "to": "work", "partitioner": "rebalance"}],
+}
+
+
+def _job(*, partitioner: str = "rebalance", **work: Any) -> dict[str, Any]:
+    document = deepcopy(_JOB)
+    document["vertex"][1] |= work
+    document["edge"][0]["partitioner"] = partitioner
+    return document
+
+
+def _output(runtime: LiveRuntime) -> tuple[int, int]:
+    engine = runtime.job.engine
+    assert isinstance(engine, RuntimeEngine)
+    ledger = engine._engine.ledger
+    return ledger.committed_count, ledger.folded
+
+
+def _whole() -> tuple[int, int]:
+    """Return the output of a run without interruption."""
+    document = simulate(load_job_document(_JOB), duration_us=4_000_000).to_json()
+    return document["committed_records"], int(document["committed_hash"], 16)
+
+
+def _running() -> LiveRuntime:
+    runtime = LiveRuntime(load_job_document(_JOB))
+    runtime.advance_to(0.4)
+    return runtime
+
+
+async def _newest(runtime: LiveRuntime, kind: str = "completed") -> dict[str, Any]:
+    newest: dict[str, Any] = (await runtime.get("/checkpoints"))["latest"][kind]
+    return newest
+
+
+async def _canceled() -> tuple[LiveRuntime, str]:
+    """Return a job that was cancelled under backpressure, and the location of its newest checkpoint."""
+    runtime = _running()
+    newest = await _newest(runtime)
+    assert newest["persisted_data"] > 0
+    assert (await runtime.client.patch(f"{runtime.root}?mode=cancel")).status_code == 202
+    return runtime, newest["external_path"]
+
+
+async def _refusal(runtime: LiveRuntime, **body: object) -> str:
+    answer = await runtime.client.post("/jobs", json=body)
+    assert answer.status_code in (400, 404), answer.text
+    (told,) = answer.json()["errors"]
+    return str(told)
+
+
+@pytest.mark.anyio
+async def test_a_fix_is_rolled_forward_from_the_unaligned_checkpoint_of_a_cancelled_job() -> None:
+    """Row 44."""
+    before, path = await _canceled()
+    detail = await before.get("")
+    assert detail["state"] == "CANCELED"
+    assert {vertex["status"] for vertex in detail["vertices"]} == {"CANCELED"}
+    before.advance_to(0.5)
+    total = (await before.get("/checkpoints"))["counts"]["total"]
+    after = await before.start(job=_job(cost_us=200, parallelism=3), savepointPath=path)
+    after.advance_to(2.0)
+    before.advance_to(2.0)
+    assert (await before.get("/checkpoints"))["counts"]["total"] == total, "a cancelled job takes no checkpoints"
+    assert 0 < _output(before)[0] < _RECORDS
+    assert _output(after) == _whole()
+    assert (await after.get(""))["start-time"] == ORIGIN_MS + 500, "the job began when it was started"
+    checkpoints = await after.get("/checkpoints")
+    restored = checkpoints["latest"]["restored"]
+    assert (restored["external_path"], restored["is_savepoint"]) == (path, False)
+    assert restored["id"] < checkpoints["latest"]["completed"]["id"]
+    listed = (await after.client.get("/jobs/overview")).json()["jobs"]
+    assert [job["state"] for job in listed] == ["CANCELED", "FINISHED"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("drains", [False, True])
+async def test_a_job_that_was_stopped_with_a_savepoint_is_started_again(drains: bool) -> None:
+    """Row 131. Without a job document, the same job is started."""
+    runtime = _running()
+    trigger = await runtime.trigger("/stop", drain=drains)
+    runtime.advance_to(2.0)
+    operation = (await runtime.get(f"/savepoints/{trigger}"))["operation"]
+    again = await runtime.start(savepointPath=operation["location"])
+    again.advance_to(5.0)
+    assert 0 < _output(runtime)[0] < _RECORDS
+    assert _output(again) == _whole()
+    restored = await _newest(again, "restored")
+    assert (restored["external_path"], restored["is_savepoint"]) == (operation["location"], True)
+
+
+@pytest.mark.anyio
+async def test_a_start_that_cannot_be_is_refused_in_one_sentence_with_its_rule() -> None:
+    runtime = _running()
+    path = (await _newest(runtime))["external_path"]
+    newest = int(path.rsplit("-", 1)[1])
+    prefix = path.rsplit("-", 1)[0]
+    assert (await _refusal(runtime, savepointPath=path)).startswith("SNK-3: the job still runs")
+    await runtime.client.patch(f"{runtime.root}?mode=cancel")
+    graph = {"job": _job(partitioner="shuffle"), "savepointPath": path}
+    assert (await _refusal(runtime, **graph)).startswith("GR-2 at 'source -> work': the checkpoint has data in flight")
+    changed = {"job": _job(kind="keyed+sink", partitioner="hash"), "savepointPath": path}
+    assert "GR-" in await _refusal(runtime, **changed)
+    assert (await _refusal(runtime, savepointPath=f"{prefix}-1")).startswith("CO-12: checkpoint 1 was dropped")
+    older = f"{prefix}-{newest - 1}"
+    assert (await _refusal(runtime, savepointPath=older)).startswith(f"CO-8: checkpoint {newest} has committed output")
+    assert "checkpoint" in await _refusal(runtime, savepointPath=f"{prefix}-99")
+    assert "is not a location of this runtime" in await _refusal(runtime, savepointPath="file:/etc/passwd")
+    assert "claimMode" in await _refusal(runtime, savepointPath=path, claimMode="LEGACY")
+    assert "job: is missing" in await _refusal(runtime)
+    assert (await runtime.client.patch(f"{runtime.root}?mode=stop")).status_code == 400
+    # Nothing of all this changed anything, and an older checkpoint is restored if the user says so.
+    again = await runtime.start(savepointPath=older, atOwnRisk=True)
+    again.advance_to(5.0)
+    assert _output(again)[0] > _RECORDS, "records that a later checkpoint had committed are committed again"
+
+
+@pytest.mark.anyio
+async def test_a_claimed_checkpoint_belongs_to_the_job_that_claimed_it() -> None:
+    """IN-16."""
+    runtime, path = await _canceled()
+    left = await runtime.start(savepointPath=path, claimMode="NO_CLAIM")
+    await left.client.patch(f"{left.root}?mode=cancel")
+    owner = await runtime.start(savepointPath=path, claimMode="CLAIM")
+    await owner.client.patch(f"{owner.root}?mode=cancel")
+    told = await _refusal(runtime, savepointPath=path)
+    assert told.startswith("IN-16: checkpoint ")
+    assert owner.job.id in told
+
+
+@pytest.mark.anyio
+async def test_a_job_is_started_from_its_document_alone_or_with_its_own_restore_table() -> None:
+    runtime, path = await _canceled()
+    other = await runtime.start(job=_job() | {"name": "other"})
+    other.advance_to(3.0)
+    assert _output(other) == _whole()
+    assert (await other.get("/checkpoints"))["latest"]["restored"] is None
+    again = await runtime.start(job=_job() | {"restore": {"from": path}})
+    assert "a job with the name 'orders' runs" in await _refusal(runtime, job=_job())
+    again.advance_to(5.0)
+    assert _output(again) == _whole()
+    assert (await _refusal(runtime, job={"name": "x"})).startswith("vertex: is missing")

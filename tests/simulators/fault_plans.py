@@ -24,6 +24,7 @@ from backend.runtime.job import faults
 from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.cap_decisions import CapAction
 from backend.runtime.measure.measures import MeasuredCheckpoint
+from tests.simulators.continued_runs import run_continued
 from tests.support import rescaled_jobs
 from tests.support.invariants import InvariantError, Watch
 from tests.support.rescaled_jobs import PARTITIONERS, TARGETS, rescaled_job
@@ -32,6 +33,8 @@ from tests.support.runtime_jobs import PROTOCOLS, late_triggers, needs_of, point
 RECORDS = 200
 FROM_CHECKPOINT, FROM_SAVEPOINT, IN_FLIGHT = "rescale.checkpoint", "rescale.savepoint", "rescale.in-flight"
 """The names of three counters of rescales: from a checkpoint, from a savepoint, and with in-flight data."""
+CONTINUED = "continued in another run"
+"""The name of the counter of runs that another run continued from a saved checkpoint."""
 AT_LEAST_ONCE = "at-least-once"
 OF_AT_LEAST_ONCE: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 MODES = (*PROTOCOLS, AT_LEAST_ONCE)
@@ -379,7 +382,17 @@ class Case:
             watch.run_to_the_end()
         if self.seed % 10 == 0:
             self._run_again(watch)
-        return engine.env.faults.struck + _rescales(engine) + self._effects(engine)
+        found = engine.env.faults.struck + _rescales(engine) + self._effects(engine)
+        found[CONTINUED] = self.seed % 4 == 1 and self._continue()
+        return +found
+
+    def _continue(self) -> bool:
+        """Run the job again in two parts, and check that both together commit the same records."""
+        if self.kind == "corrupt":
+            return False
+        draws = Stream(self.seed, f"continued {self.kind} of {self.protocol}")
+        is_exact = self.protocol != AT_LEAST_ONCE
+        return run_continued(self.spec(), records=self.records, is_exact=is_exact, draws=draws)
 
     def _effects(self, engine: JobEngine) -> Counter[str]:
         found = Counter([*self.options])

@@ -20,6 +20,7 @@ from os import cpu_count
 
 from tests.simulators.fault_plans import (
     AT_LEAST_ONCE,
+    CONTINUED,
     EFFECTS,
     FROM_CHECKPOINT,
     FROM_SAVEPOINT,
@@ -122,6 +123,7 @@ def _finish(tally: _Tally, *, is_whole: bool) -> int:
     in_flight, rescales = struck.pop(IN_FLIGHT, 0), [struck.pop(kind, 0) for kind in (FROM_CHECKPOINT, FROM_SAVEPOINT)]
     drawn = {name: struck.pop(name, 0) for name in (*OPTIONS, *EFFECTS.values())}
     told = f"{sum(rescales)} rescales ({rescales[1]} from savepoints, {in_flight} with data in flight)"
+    told += f", {struck.pop(CONTINUED, 0)} continued in another run"
     print(f"{tally.done} runs, {struck.total()} faults struck, {told}, {len(tally.failed)} failed")
     effects = {name: f" ({EFFECTS[name]}: {drawn[EFFECTS[name]]})" if name in EFFECTS else "" for name in OPTIONS}
     print("drawn: " + ", ".join(f"{name} {drawn[name]}{effects[name]}" for name in OPTIONS))

@@ -141,6 +141,7 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
         "windows",
         "st",
         "lab",
+        "lab-guide",
         "whatif",
         "backtest",
     ):
@@ -246,6 +247,7 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
     PageKind.WINDOWS: windows.layout,
     PageKind.TARGETS: lambda _: targets.layout(),
     PageKind.LAB: lab.layout,
+    PageKind.LAB_GUIDE: lab.guide_layout,
     PageKind.ALERTS: alerts.layout,
     PageKind.ALERT_RULES: lambda _: alert_rules.layout(),
     PageKind.ALERT_RECEIVERS: lambda _: alert_receivers.layout(),

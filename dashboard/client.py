@@ -596,4 +596,7 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
         return ApiUnavailableError(text, kind=kind)
     if answer.status_code == httpx.codes.NOT_FOUND:
         return ApiNotFoundError(text)
-    return ApiRefusedError(text, parts, kind=kind)
+    wrong = {
+        e.pointer.removeprefix("settings."): "; ".join(filter(None, (e.detail, e.allowed))) for e in problem.errors
+    }
+    return ApiRefusedError(text, parts, kind=kind, fields=wrong)

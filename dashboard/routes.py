@@ -47,6 +47,7 @@ class PageKind(StrEnum):
     WINDOWS = "windows"
     TARGETS = "targets"
     LAB = "lab"
+    LAB_GUIDE = "lab-guide"
     ALERTS = "alerts"
     ALERT = "alert"
     ALERT_RULES = "alert-rules"
@@ -115,6 +116,7 @@ _ADDRESSES: Final[Mapping[PageKind, _Address]] = {
     PageKind.FLEET: _Address("", lambda search: {"fleet": fleet_address.parse(search)}),
     PageKind.TARGETS: _Address("targets"),
     PageKind.LAB: _Address("lab", lambda search: {"lab": lab_address.parse(search)}),
+    PageKind.LAB_GUIDE: _Address("lab/settings"),
     PageKind.ALERTS: _Address("alerts", lambda search: {"incidents": incidents_address.parse(search)}),
     PageKind.ALERT_RULES: _Address("alerts/rules"),
     PageKind.ALERT_RECEIVERS: _Address("alerts/receivers"),
@@ -213,6 +215,16 @@ def alert(alert_id: str) -> str:
 def runbook(rule: str) -> str:
     """Return the address of a rule's runbook."""
     return _path(PageKind.RUNBOOK, rule=rule)
+
+
+def setting_anchor(key: str) -> str:
+    """Return the id of the explanation of a setting. Ids of components have no dots."""
+    return f"setting-{key.replace('.', '-')}"
+
+
+def lab_guide(key: str) -> str:
+    """Return the address of the explanation of a setting of the Lab."""
+    return f"{_path(PageKind.LAB_GUIDE)}#{setting_anchor(key)}"
 
 
 def cause(kind: str) -> str:

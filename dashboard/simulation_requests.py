@@ -39,6 +39,11 @@ class SimulationRequests:
         """Queue a simulation. If the API still has the result of the same request, return this result."""
         return await self._send("POST", "simulations", wanted, SimulationOut)
 
+    async def check_simulation(self: Requests, wanted: SimulationIn) -> None:
+        """Have the API check a request. It raises ``ApiRefusedError`` with the fields that are wrong."""
+        content = wanted.model_dump_json().encode()
+        await self._request("POST", "simulations/check", content, _TIMEOUT_S)
+
     async def cancel_simulation(self: Requests, simulation: str) -> None:
         """Cancel a simulation."""
         await self._request("DELETE", f"simulations/{_quoted(simulation)}", None, _TIMEOUT_S)

@@ -64,6 +64,7 @@ Paths (GET unless another method is named):
 * ``/api/v1/causes/{cause}``                                  -> causes.CausePageOut
 * ``/api/v1/simulation-catalog``                              -> simulations.SimulationCatalogOut
 * ``/api/v1/simulations`` (POST simulations.SimulationIn -> 202) -> simulations.SimulationOut
+* ``/api/v1/simulations/check`` (POST simulations.SimulationIn -> 204)
 * ``/api/v1/simulations/{simulation}`` (GET, DELETE)          -> simulations.SimulationOut
 * ``/api/v1/simulations/{simulation}/runs/{number}/checkpoints/{checkpoint}`` -> simulations.SimulatedCheckpointOut
 """

@@ -175,8 +175,6 @@ class SimulationSettingOut(Model):
     """What the setting does."""
     group: str
     """The title of its group."""
-    anchor: str
-    """The heading in ``docs/jobs.md`` below which it is described."""
     allowed: str
     """The values that it can have, in words."""
     default: str

@@ -33,7 +33,7 @@ command line.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -232,13 +232,22 @@ class PipelineFailedError(UpstreamError):
 class ApiRefusedError(DomainError):
     """Our API refused a client's request. The text is taken from the problem document.
 
-    ``parts`` are the problem and a sentence for each wrong field; empty if no field is wrong. ``kind`` is the last part
-    of the type of the problem, which does not change between versions.
+    ``parts`` are the problem and a sentence for each wrong field; empty if no field is wrong. ``fields`` has what is
+    wrong with each field, by its name. ``kind`` is the last part of the type of the problem, which does not change
+    between versions.
     """
 
-    def __init__(self, text: str, parts: tuple[str, ...] = (), *, kind: str | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        parts: tuple[str, ...] = (),
+        *,
+        kind: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
         self.parts = parts
         self.kind = kind
+        self.fields = dict(fields or {})
         super().__init__(text)
 
 

@@ -47,6 +47,14 @@
                 return window.dash_clientside.no_update;
             },
             watch: watch,
+            // Shows the setting that the address names, once the page has it.
+            arrive: function () {
+                window.requestAnimationFrame(function () {
+                    const named = document.getElementById(window.location.hash.slice(1));
+                    if (named) { named.scrollIntoView(); named.classList.add("is-named"); }
+                });
+                return window.dash_clientside.no_update;
+            },
             words: (at) => (typeof at === "number" ? window.barrierscope.duration(at) : ""),
         },
     });

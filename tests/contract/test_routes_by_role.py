@@ -92,6 +92,7 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/receivers/{receiver}/test"),
     ("DELETE", "/api/v1/receivers/{receiver}"),
     ("POST", "/api/v1/simulations"),
+    ("POST", "/api/v1/simulations/check"),
     ("DELETE", "/api/v1/simulations/{simulation}"),
     ("POST", "/api/v1/ingest/spark"),
 }

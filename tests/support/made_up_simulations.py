@@ -37,6 +37,9 @@ class MadeUpSimulations(MadeUpQueue[SimulationOut]):
                 return catalog()
             case "POST", ["simulations"]:
                 return self._submit(SimulationIn.model_validate_json(body))
+            case "POST", ["simulations", "check"]:
+                plan(SimulationIn.model_validate_json(body))
+                return httpx.Response(204)
             case "GET", ["simulations", name]:
                 return self.read(name)
             case "DELETE", ["simulations", name]:

@@ -147,6 +147,7 @@ PAGES = (
     ),
     Example("windows", PageKind.WINDOWS, "/ui/jobs/jE/compare-windows", "#windows-graph .scatterlayer .points path"),
     Example("targets", PageKind.TARGETS, "/ui/targets", "#targets-list table"),
+    Example("lab-guide", PageKind.LAB_GUIDE, "/ui/lab/settings", ".lab-guide h3"),
     Example("lab", PageKind.LAB, f"/ui/lab{_SIMULATED}", "#lab-timeline-a-graph .points path", is_lazy=True),
     Example("alerts", PageKind.ALERTS, "/ui/alerts", ".incident"),
     Example("incident", PageKind.INCIDENT, "/ui/incidents/i1", "#incident-strip-graph .barlayer path"),

@@ -42,6 +42,12 @@ async def add_simulation(wanted: NewSimulation, request: Request, services: Give
     return await services.simulations.submit(wanted, caller=caller)
 
 
+@router.post("/simulations/check", status_code=204)
+async def check_simulation(wanted: NewSimulation, services: Given) -> None:
+    """Refuse what `POST /simulations` would refuse of a request, with each wrong field. Nothing is queued."""
+    await services.simulations.check(wanted)
+
+
 @router.get("/simulations/{simulation}", responses=examples.of("simulation"))
 async def read_simulation(simulation: SimulationId, services: Given) -> SimulationOut:
     """Return the state and the progress of a simulation and, when it is completed, its result."""

@@ -34,11 +34,6 @@ class SettingGroup(StrEnum):
     DEBLOATING = "Buffer debloating"
     COSTS = "Costs of the simulated cluster"
 
-    @property
-    def anchor(self) -> str:
-        """The name of the group's heading in a document."""
-        return self.value.lower().replace(" ", "-")
-
 
 def _always(_: RuntimeConfig) -> bool:
     return True

@@ -69,7 +69,6 @@ def _offered(key: str, using: list[str] | None) -> SimulationSettingOut:
         title=words.title,
         sentence=words.sentence,
         group=words.group,
-        anchor=words.group.anchor,
         allowed=setting.allowed,
         default=_OWN[key],
         words=list(setting.words),

@@ -31,6 +31,10 @@ class SimulationService:
         """Return what can be simulated."""
         return catalog(self._limits)
 
+    async def check(self, request: SimulationIn) -> None:
+        """Raise the errors of ``submit`` that concern the request itself. Nothing is queued."""
+        await anyio.to_thread.run_sync(plan, request, self._limits)
+
     async def submit(self, request: SimulationIn, *, caller: str) -> SimulationOut:
         """Queue a simulation. If the same request is queued, running or completed, return that simulation.
 
@@ -39,7 +43,7 @@ class SimulationService:
             TooLargeError: the simulation would exceed a limit.
             RateLimitedError: the queue is full, or this caller has too many simulations in it.
         """
-        await anyio.to_thread.run_sync(plan, request, self._limits)
+        await self.check(request)
         document = request.model_dump(mode="json")
         return self._out(*await self._queue.put(simulation_id_of(request), document, caller=caller))
 

@@ -21,7 +21,6 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.simulations import (
     SEED_MAX,
     ProtocolGroup,
-    ShapeOut,
     SimulationCatalogOut,
     SimulationSettingOut,
 )
@@ -30,6 +29,7 @@ from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import status
 from dashboard.components.attributes import attrs
+from dashboard.pages.lab import more
 
 NO_SECOND: Final = "none"
 FILL_RETRY: Final = "lab-fill-retry"
@@ -82,17 +82,11 @@ def sliders_of(catalog: SimulationCatalogOut, shape: str) -> list[Slider]:
         Slider("parallelism", "Parallelism", "", 1, most, found.parallelism),
         Slider("duration_s", "Virtual time", "s", _DURATION_LEAST_S, catalog.limits.virtual_max_s, 60),
         *(
-            _of_setting(setting, setting.least, setting.most, own_of(catalog, found, setting))
+            _of_setting(setting, setting.least, setting.most, more.own_of(catalog, found, setting))
             for setting in catalog.settings
             if setting.least is not None and setting.most is not None
         ),
     ]
-
-
-def own_of(catalog: SimulationCatalogOut, shape: ShapeOut, setting: SimulationSettingOut) -> str:
-    """Return the value of a setting unless the request sets one: that of the shape, a protocol, or the default."""
-    of_protocols = (p.settings[setting.key] for p in catalog.protocols if setting.key in p.settings)
-    return shape.settings.get(setting.key) or next(of_protocols, setting.default)
 
 
 def _of_setting(setting: SimulationSettingOut, least: float, most: float, own: str) -> Slider:
@@ -167,6 +161,7 @@ def controls(wanted: Mapping[str, Any]) -> list[Component]:
         ),
         html.Div(id="lab-said", className="lab-said hint"),
         html.Div(id="lab-sliders", className="lab-sliders"),
+        more.block(),
         html.P(id="lab-limits", className="hint lab-limits"),
     ]
 
@@ -218,6 +213,7 @@ def _slider(slider: Slider, wanted: Mapping[str, Any]) -> Component:
                 color="blue",
                 thumbSize=24,
             ),
+            more.problem_slot(slider.key),
         ],
         className="lab-slider",
     )
@@ -267,6 +263,7 @@ def register(app: Dash, client: ApiClient) -> None:
         has_trigger=True,
         prevent_initial_call=True,
     )
+    more.register(app, client)
 
 
 async def fill(client: ApiClient, *, shape: str, protocol: str, second: str, wanted: dict[str, Any]) -> Changes:
@@ -344,7 +341,7 @@ async def choose(
         case "lab-protocol" | "lab-second":
             wanted |= {"protocol": protocol, "second_protocol": None if second == NO_SECOND else second}
             # The API refuses a setting that no protocol uses.
-            unused = {s.key for s in sliders if not s.is_used_by(wanted)}
+            unused = {s.key for s in catalog.settings if not more.is_used_by(s, wanted)}
             wanted["settings"] = {k: v for k, v in wanted["settings"].items() if k not in unused}
         case "lab-seed":
             wanted["seed"] = seed if isinstance(seed, int) else before["seed"]

@@ -14,7 +14,7 @@ from dashboard.components import cards, freshness, legends, status, time_slider
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import timeline
-from dashboard.pages.lab import charts, controls, refresh
+from dashboard.pages.lab import charts, controls, guide, refresh
 from dashboard.pages.lab.details import AXES, AXES_WORDS, KINDS, SIDES, Axes
 
 _POLL_MS = 500
@@ -35,6 +35,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="lab-pressed", data=0),
             dcc.Store(id="lab-shown"),
             dcc.Store(id="lab-digest"),
+            dcc.Store(id="lab-problems"),
             dcc.Store(id="lab-checkpoint", data=chosen.checkpoint),
             dcc.Store(id="lab-given-at", data=chosen.at_ms),
             dcc.Store(id="lab-title", data="Lab"),
@@ -151,3 +152,4 @@ def register(app: Dash, client: ApiClient) -> None:
     controls.register(app, client)
     refresh.register(app, client)
     charts.register(app, client)
+    guide.register(app, client)

@@ -13,7 +13,13 @@ from dash import ClientsideFunction, Dash, Input, Output, State
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.simulations import SimulationCatalogOut, SimulationOut, SimulationState, simulation_id_of
+from backend.contracts.simulations import (
+    SimulationCatalogOut,
+    SimulationIn,
+    SimulationOut,
+    SimulationState,
+    simulation_id_of,
+)
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard import lab_address
 from dashboard.callbacks import Changes, connect
@@ -48,6 +54,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "cancel": Output("lab-cancel", "disabled"),
             "still": Output("lab-tick", "disabled"),
             "class": Output("lab-results", "className"),
+            "problems": Output("lab-problems", "data"),
             "differences": Output("lab-differences", "children"),
             "shown": Output("lab-shown", "data"),
             "digest": Output("lab-digest", "data"),
@@ -109,6 +116,7 @@ def _register_buttons(app: Dash, client: ApiClient) -> None:
             output={
                 "message": Output("lab-message", "children", allow_duplicate=True),
                 "pressed": Output("lab-pressed", "data", allow_duplicate=True),
+                "problems": Output("lab-problems", "data", allow_duplicate=True),
             },
             inputs={"clicks": Input(button, "n_clicks")},
             state={"wanted": State("lab-wanted", "data"), "pressed": State("lab-pressed", "data")},
@@ -145,7 +153,7 @@ async def run(client: ApiClient, *, clicks: int | None, wanted: dict[str, Any], 
         await client.run_simulation(request)
     except ApiRefusedError as problem:
         # The message of the API names the limit, or the place in the queue.
-        return {"message": cards.answer(False, str(problem))}
+        return {"message": cards.answer(False, str(problem)), "problems": problem.fields}
     return {"message": None, "pressed": pressed + 1}
 
 
@@ -178,14 +186,14 @@ async def refresh(
 ) -> Changes:
     """Return the state of the simulation that the controls describe and, if it is completed, its results."""
     view = look_of(look)
-    off: Changes = {"message": None, "cancel": True, "still": True, "class": STALE if shown else EMPTY}
+    off: Changes = {"message": None, "cancel": True, "still": True, "problems": {}, "class": STALE if shown else EMPTY}
     request = lab_address.request_of(wanted)
     if isinstance(request, str):
         return off | {"state": simulations.unusable(request), "digest": None}
     try:
         found = await client.simulation(simulation_id_of(request))
     except ApiNotFoundError:
-        return off | {"state": simulations.not_kept(), "digest": None}
+        return off | {"digest": None} | await _checked(client, request)
     except ApiUnavailableError as problem:
         # The next tick asks again.
         return {"message": cards.message(problem), "still": False, "digest": None}
@@ -197,6 +205,7 @@ async def refresh(
     now = digest(found.id, view, titles)
     if now == before:
         return {"message": None, "cancel": True, "still": True, "class": _class(found)}
+    # What is kept was accepted, so no value of it is wrong.
     is_same = shown is not None and shown["id"] == found.id
     number = checkpoint if checkpoint in ids_of(found.runs) else None
     return {
@@ -205,6 +214,7 @@ async def refresh(
         "cancel": True,
         "still": True,
         "class": _class(found),
+        "problems": {},
         "differences": simulations.card(simulations.differences(found.runs, titles)),
         "shown": {
             "id": found.id,
@@ -215,6 +225,20 @@ async def refresh(
         "digest": now,
         "details": await _details(client, found, titles, view, number, at_ms if is_same else given_ms),
     }
+
+
+async def _checked(client: ApiClient, request: SimulationIn) -> Changes:
+    """Return the state of a request without a result: it can be run, or some of its values cannot be used."""
+    try:
+        await client.check_simulation(request)
+    except ApiRefusedError as problem:
+        if problem.fields:
+            first = next(iter(problem.fields.items()))
+            return {"state": simulations.unusable(f"{first[0]}: {first[1]}."), "problems": problem.fields}
+    except ApiUnavailableError:
+        # Only a hint is missing. Running it says what is wrong.
+        pass
+    return {"state": simulations.not_kept()}
 
 
 def _class(found: SimulationOut) -> str:

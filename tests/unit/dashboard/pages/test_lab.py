@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
+from dash.exceptions import PreventUpdate
+from plotly.utils import PlotlyJSONEncoder
 
 from backend.contracts.simulations import SimulationIn, SimulationState, simulation_id_of
-from dashboard import lab_address
-from dashboard.pages.lab import controls, details
+from backend.services.simulations.catalog import catalog
+from dashboard import lab_address, routes
+from dashboard.pages.lab import controls, details, guide, more
 from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, texts
 
@@ -127,6 +132,89 @@ async def test_the_lists_offer_every_protocol_and_unused_sliders_are_off(ui):
     off = {s["props"]["children"][1]["props"]["id"]["key"]: s["props"]["children"][1]["props"]["disabled"]
            for s in answer["lab-sliders"]["children"]}  # fmt: skip
     assert [key for key, is_off in off.items() if is_off] == [_TIMEOUT]
+
+
+# --- settings without a slider ----------------------------------------------------------------------------------------
+
+
+async def opened(ui, clicks=1, by="lab-more-summary.n_clicks", asked=None, **chosen):
+    asked = asked or wanted()
+    values = {
+        "lab-more-summary.n_clicks": clicks,
+        "lab-shape.value": asked["shape"],
+        "lab-protocol.value": asked["protocol"],
+        "lab-second.value": asked["second_protocol"],
+        "lab-wanted.data": asked,
+    }
+    return await ui.call("lab-more-list.children", values | chosen, by=by)
+
+
+async def test_the_list_has_every_setting_of_the_chosen_protocols_each_with_a_sentence_and_a_link(ui):
+    found = json.dumps((await opened(ui))["lab-more-list"]["children"])
+
+    for setting in catalog().settings:
+        is_listed = setting.least is None and (setting.protocols is None or "unaligned" in setting.protocols)
+        assert (f'"{setting.key}"' in found) is is_listed, setting.key
+        assert not is_listed or (setting.sentence in found and routes.lab_guide(setting.key) in found)
+
+
+async def test_the_list_is_built_when_it_is_opened_or_the_address_sets_one_of_its_settings(ui):
+    closed = await opened(ui, 0, "lab-shape.value")
+    assert "list" not in closed.get("lab-more-list", {})
+    assert closed["lab-more-count"]["children"].startswith("44 settings of the runtime")
+    assert await opened(ui, 2) is None
+
+    asked = wanted(settings={"runtime.spilling": "continuous"})
+    given = await opened(ui, 0, "lab-shape.value", asked)
+    assert given["lab-more"]["open"] is True
+    assert "1 changed" in given["lab-more-count"]["children"]
+    assert '"value": "continuous"' in json.dumps(given["lab-more-list"]["children"])
+
+
+async def test_a_setting_of_the_list_changes_the_request_and_its_own_value_takes_it_out():
+    client = SimpleNamespace(simulation_catalog=AsyncMock(return_value=catalog()))
+    id_ = {"type": "lab-setting", "key": "runtime.spilling"}
+
+    async def set_to(value, before):
+        try:
+            answer = await more.choose(client, values=[value], ids=[id_], before=before, trigger=id_)
+        except PreventUpdate:
+            return None
+        return answer["wanted"]["settings"]
+
+    assert await set_to("continuous", wanted()) == _SMALL["settings"] | {"runtime.spilling": "continuous"}
+    assert await set_to("ad-hoc", wanted(settings={"runtime.spilling": "continuous"})) == {}
+    assert await set_to("ad-hoc", wanted()) is None
+
+
+async def test_a_value_that_cannot_be_used_is_a_sentence_at_its_field(ui):
+    key, at_once = "runtime.changelog.flush-interval", "execution.checkpointing.max-concurrent-checkpoints"
+    bad = wanted(protocol="incremental-changelog", settings={key: "soon"})
+    answer = await refreshed(ui, bad)
+    assert "cannot run" in texts(answer["lab-status"]["children"])
+    problems = answer["lab-problems"]["data"]
+    assert list(problems) == [key]
+
+    both = await refreshed(ui, wanted(settings={at_once: "2"}))
+    assert list(both["lab-problems"]["data"]) == [at_once]
+    assert "run one at a time; set" in both["lab-problems"]["data"][at_once]
+    assert (await refreshed(ui))["lab-problems"]["data"] == {}
+
+
+def test_each_sentence_is_at_its_own_field():
+    ids = [{"type": "lab-problem", "key": key} for key in ("a.b", "duration_s")]
+
+    assert more.say(problems={"a.b": "is wrong"}, ids=ids) == {"said": ["Is wrong.", ""]}
+    assert more.say(problems=None, ids=ids) == {"said": ["", ""]}
+
+
+def test_the_page_of_the_settings_explains_each_of_them_at_the_anchor_of_its_link():
+    found = json.dumps(guide.listed(catalog()), cls=PlotlyJSONEncoder)
+
+    for setting in catalog().settings:
+        anchor = routes.lab_guide(setting.key).partition("#")[2]
+        assert f'"{anchor}"' in found
+        assert setting.sentence in found
 
 
 # --- the state --------------------------------------------------------------------------------------------------------

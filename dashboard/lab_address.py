@@ -13,21 +13,10 @@ from urllib.parse import parse_qs, urlencode
 
 from pydantic import ValidationError
 
-from backend.contracts.simulations import SimulationIn
+from backend.contracts.simulations import EXAMPLE, SimulationIn
 
 Wanted = dict[str, Any]
 """A request as JSON, whose values may still be invalid."""
-
-FIRST_WANTED: Final[Mapping[str, Any]] = {
-    "shape": "backpressured",
-    "protocol": "aligned",
-    "second_protocol": "unaligned",
-    "settings": {},
-    "parallelism": None,
-    "duration_s": 60,
-    "seed": 7,
-}
-"""What the page offers to a visitor who comes without a request."""
 
 _NAMES: Final = {
     "shape": "shape",
@@ -44,7 +33,7 @@ _NAMES: Final = {
 class Lab:
     """What the address of the Lab page holds."""
 
-    wanted: Mapping[str, Any] = field(default_factory=lambda: dict(FIRST_WANTED))
+    wanted: Mapping[str, Any] = field(default_factory=lambda: dict(EXAMPLE))
     checkpoint: int | None = None
     """The checkpoint of which the page shows the details. None means the newest one that completed in all runs."""
     at_ms: int | None = None
@@ -55,7 +44,7 @@ def parse(search: str | None) -> Lab:
     """Return what the query string of an address holds."""
     query = parse_qs((search or "").lstrip("?"), keep_blank_values=True)
     given = {name: values[0] for name, values in query.items()}
-    wanted: Wanted = dict(FIRST_WANTED)
+    wanted: Wanted = dict(EXAMPLE)
     if "shape" in given or "protocol" in given:
         # An address without a second protocol means a simulation of one protocol.
         wanted["second_protocol"] = None

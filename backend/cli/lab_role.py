@@ -26,6 +26,7 @@ def lab(database_url: DatabaseUrl = None) -> None:
 
 
 async def _until_stopped(url: str, settings: Settings) -> None:
+    from backend.contracts.simulations import EXAMPLE, SimulationIn
     from backend.services.backtests import replaying
     from backend.services.simulations.worker import SimulationWorker
     from backend.services.whatif import confirming, preparing
@@ -40,6 +41,7 @@ async def _until_stopped(url: str, settings: Settings) -> None:
             WallClock(),
             name=f"{socket.gethostname()}:{os.getpid()}",
             others={confirming.KIND: confirming.run, replaying.KIND: backtest},
+            example=SimulationIn.model_validate(EXAMPLE),
         )
         collect_garbage_less_often()
         with stop_event() as stop:

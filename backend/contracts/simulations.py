@@ -6,9 +6,10 @@ A simulation depends only on its request, so the request determines the id. The 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -55,6 +56,18 @@ class SimulationIn(Model):
     duration_s: Annotated[StrictNumber, Field(gt=0, le=1e9)] = 60.0
     """The virtual time to run, in seconds."""
     seed: Annotated[StrictInt, Field(ge=0, le=SEED_MAX)] = 7
+
+
+EXAMPLE: Final[Mapping[str, Any]] = {
+    "shape": "backpressured",
+    "protocol": "aligned",
+    "second_protocol": "unaligned",
+    "settings": {},
+    "parallelism": None,
+    "duration_s": 60,
+    "seed": 7,
+}
+"""The request of a visitor of the Lab who comes without one. The role ``lab`` keeps a result of it."""
 
 
 def simulation_id_of(request: SimulationIn) -> str:
@@ -118,6 +131,8 @@ class SimulationOut(QueuedWorkOut):
     """A simulation: its request, its state and, if it is completed, its result."""
 
     request: SimulationIn
+    is_example: bool = False
+    """Whether the role ``lab`` simulated it by itself, for visitors of the Lab who come without a request."""
     runs: list[SimulationRunOut] = []
     """The run of the first protocol, then that of the second one. Empty until the simulation is completed."""
 

@@ -73,7 +73,12 @@ def _completed(found: SimulationOut) -> str:
     kept = (
         "" if found.expires_at is None else f" The result is kept until {text.instant_utc(found.expires_at)[:16]} UTC."
     )
-    return f"{virtual} of virtual time simulated{took}.{kept}"
+    of_example = (
+        "This is an example, which the server simulated by itself. Choose a job and protocols, and press Run. "
+        if found.is_example
+        else ""
+    )
+    return f"{of_example}{virtual} of virtual time simulated{took}.{kept}"
 
 
 def state(word: str, icon: str, tone: Tone, said: str) -> list[Component]:

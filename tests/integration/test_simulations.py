@@ -12,7 +12,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from backend.contracts.simulations import SimulatedCheckpointOut, SimulationOut, SimulationState
+from backend.contracts.simulations import (
+    SimulatedCheckpointOut,
+    SimulationIn,
+    SimulationOut,
+    SimulationState,
+    simulation_id_of,
+)
 from backend.services.simulations.catalog import LIMITS
 from backend.services.simulations.simulating import SimulationStoppedError
 from backend.services.simulations.simulating import run as simulate
@@ -194,6 +200,23 @@ async def test_a_simulation_that_needs_too_much_cpu_fails_with_the_limit(engine,
     await SimulationWorker(engine, clock, name="w", limits=limits).turn(asyncio.Event())
 
     assert "of CPU time" in (await _read(client, queued.id)).reason
+
+
+async def test_an_idle_worker_keeps_a_result_of_the_example_for_visitors_who_come_without_a_request(
+    engine, clock, client
+):
+    example = SimulationIn.model_validate(_SMALL | {"duration_s": 1})
+    worker = SimulationWorker(engine, clock, name="w", example=example)
+    await worker.keep_example()
+    await worker.turn(asyncio.Event())
+
+    kept = await _read(client, simulation_id_of(example))
+    assert (kept.state, kept.is_example) == (SimulationState.COMPLETED, True)
+    await worker.keep_example()
+    assert not await worker.turn(asyncio.Event())
+    clock.at += timedelta(seconds=LIMITS.kept_max_s)
+    await worker.keep_example()
+    assert (await _read(client, kept.id)).state is SimulationState.QUEUED
 
 
 async def test_results_expire_and_only_the_newest_are_kept(engine, clock, client):

@@ -50,9 +50,10 @@ class MadeUpSimulations(MadeUpQueue[SimulationOut]):
             case _:
                 return None
 
-    def add_completed(self, request: SimulationIn) -> str:
+    def add_completed(self, request: SimulationIn, *, is_example: bool = False) -> str:
         """Add a completed simulation, and return its id."""
         name = self._submit(request).id
+        self.set(name, is_example=is_example)
         self.complete(name)
         return name
 

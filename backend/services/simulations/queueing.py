@@ -31,6 +31,8 @@ from backend.store.simulations.simulations import (
 )
 
 _RETRY_AFTER_S = 10
+EXAMPLE_CALLER = "example"
+"""The caller of the example, which is not the address of anybody."""
 LAB = "lab"
 """The kind of a document without a ``kind``."""
 

@@ -14,7 +14,7 @@ from backend.contracts.simulations import (
 )
 from backend.domain.clock import Clock
 from backend.services.simulations.catalog import LIMITS, Limits, catalog, plan
-from backend.services.simulations.queueing import SimulationQueue
+from backend.services.simulations.queueing import EXAMPLE_CALLER, SimulationQueue
 from backend.services.simulations.simulating import unpacked
 from backend.store.simulations.simulations import SimulationRecord
 
@@ -73,4 +73,10 @@ class SimulationService:
         await self._queue.cancel(simulation_id)
 
     def _out(self, record: SimulationRecord, position: int | None) -> SimulationOut:
-        return SimulationOut.of(record, runs=record.runs or [], queue_position=position, as_of=self._clock.now())
+        return SimulationOut.of(
+            record,
+            is_example=record.caller == EXAMPLE_CALLER,
+            runs=record.runs or [],
+            queue_position=position,
+            as_of=self._clock.now(),
+        )

@@ -21,11 +21,11 @@ from typing import Any
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.contracts.simulations import SimulationIn, SimulationState
+from backend.contracts.simulations import SimulationIn, SimulationState, simulation_id_of
 from backend.domain.clock import Clock
-from backend.domain.errors import BarrierscopeError, StoreUnavailableError
+from backend.domain.errors import BarrierscopeError, RateLimitedError, StoreUnavailableError
 from backend.services.simulations.catalog import LIMITS, Limits
-from backend.services.simulations.queueing import LAB, kind_of
+from backend.services.simulations.queueing import EXAMPLE_CALLER, LAB, SimulationQueue, kind_of
 from backend.services.simulations.simulating import Progress, Result, SimulationStoppedError, run
 from backend.store.postgres.connections import writing
 from backend.store.simulations.simulations import (
@@ -41,6 +41,7 @@ from backend.store.simulations.simulations import (
 _log = structlog.get_logger(__name__)
 
 _KILLED = "the worker process ended before the simulation did; run it again, or run a smaller one"
+_EXAMPLE_EVERY = timedelta(minutes=10)
 _BROKEN = "an unexpected error ended the simulation; the log of the worker has it"
 
 Simulate = Callable[[SimulationIn, Progress, Limits], Result]
@@ -71,8 +72,12 @@ class SimulationWorker:
         pace: Pace | None = None,
         simulate: Simulate = run,
         others: Mapping[str, SimulateDocument] | None = None,
+        example: SimulationIn | None = None,
     ) -> None:
-        """``others`` has a function for each kind of document that is not a request of the Lab."""
+        """``others`` has a function for each kind of document that is not a request of the Lab.
+
+        The worker keeps a result of ``example``: it simulates it when there is nothing else to do.
+        """
         self._engine = engine
         self._clock = clock
         self._name = name
@@ -80,6 +85,8 @@ class SimulationWorker:
         self._pace = pace or Pace()
         self._simulate = simulate
         self._others = others or {}
+        self._example = example
+        self._example_due = clock.now()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run simulations until ``stop`` is set."""
@@ -87,6 +94,8 @@ class SimulationWorker:
             did_work = False
             try:
                 did_work = await self.turn(stop)
+                if not did_work:
+                    await self.keep_example()
             except StoreUnavailableError as error:
                 _log.warning("simulations are waiting for the store", reason=error.reason)
             except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end the role
@@ -94,6 +103,21 @@ class SimulationWorker:
             if not did_work:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), self._pace.look_s)
+
+    async def keep_example(self) -> None:
+        """Queue the example if no result of it is kept. This looks at the store once in ten minutes.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL is unreachable.
+        """
+        now = self._clock.now()
+        if self._example is None or now < self._example_due:
+            return
+        self._example_due = now + _EXAMPLE_EVERY
+        queue = SimulationQueue(self._engine, self._clock, limits=self._limits)
+        with suppress(RateLimitedError):
+            document = self._example.model_dump(mode="json")
+            await queue.put(simulation_id_of(self._example), document, caller=EXAMPLE_CALLER)
 
     async def turn(self, stop: asyncio.Event) -> bool:
         """Clean up, and run the oldest queued simulation. Return whether there was one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.contracts.simulations import SimulationIn
+from backend.contracts.simulations import EXAMPLE, SimulationIn
 from dashboard import lab_address, routes
 
 _INTERVAL = "execution.checkpointing.interval"
@@ -13,12 +13,12 @@ _INTERVAL = "execution.checkpointing.interval"
 def test_an_address_without_a_request_offers_the_first_one():
     chosen = routes.parse("/ui/lab").lab
 
-    assert chosen.wanted == lab_address.FIRST_WANTED
+    assert chosen.wanted == EXAMPLE
     assert isinstance(lab_address.request_of(chosen.wanted), SimulationIn)
 
 
 def test_a_request_comes_back_from_its_address():
-    wanted = dict(lab_address.FIRST_WANTED) | {
+    wanted = dict(EXAMPLE) | {
         "second_protocol": None, "seed": 2**53 - 1, "parallelism": 3, "duration_s": 12.5, "settings": {_INTERVAL: "2 s"}
     }  # fmt: skip
 

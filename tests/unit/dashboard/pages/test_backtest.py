@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from backend.contracts.backtests import BacktestIn
+from backend.contracts.simulations import EXAMPLE
 from backend.domain import spelling
 from backend.domain.backtest import Part
-from dashboard import lab_address
 from tests.support.dash_calls import LOOK, texts
 from tests.support.fake_api import problem
 from tests.support.made_up_backtests import COMPLETED
@@ -27,9 +27,9 @@ _RETRIED = {
         "lab-sliders.children",
         "lab-fill-retry",
         {
-            "lab-wanted.data": dict(lab_address.FIRST_WANTED),
-            "lab-shape.value": lab_address.FIRST_WANTED["shape"],
-            "lab-protocol.value": lab_address.FIRST_WANTED["protocol"],
+            "lab-wanted.data": dict(EXAMPLE),
+            "lab-shape.value": EXAMPLE["shape"],
+            "lab-protocol.value": EXAMPLE["protocol"],
             "lab-second.value": "none",
         },
     ),

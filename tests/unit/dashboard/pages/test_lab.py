@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 from dash.exceptions import PreventUpdate
 from plotly.utils import PlotlyJSONEncoder
 
-from backend.contracts.simulations import SimulationIn, SimulationState, simulation_id_of
+from backend.contracts.simulations import EXAMPLE, SimulationIn, SimulationState, simulation_id_of
 from backend.services.simulations.catalog import catalog
-from dashboard import lab_address, routes
+from dashboard import routes
 from dashboard.pages.lab import controls, details, guide, more
 from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, texts
@@ -26,7 +27,7 @@ _STATE = "lab-status.children"
 
 
 def wanted(**changed):
-    return dict(lab_address.FIRST_WANTED) | _SMALL | changed
+    return dict(EXAMPLE) | _SMALL | changed
 
 
 def request(**changed):
@@ -172,7 +173,7 @@ async def test_the_list_is_built_when_it_is_opened_or_the_address_sets_one_of_it
 
 
 async def test_a_setting_of_the_list_changes_the_request_and_its_own_value_takes_it_out():
-    client = SimpleNamespace(simulation_catalog=AsyncMock(return_value=catalog()))
+    client: Any = SimpleNamespace(simulation_catalog=AsyncMock(return_value=catalog()))
     id_ = {"type": "lab-setting", "key": "runtime.spilling"}
 
     async def set_to(value, before):
@@ -226,6 +227,14 @@ async def test_a_request_without_a_kept_result_offers_to_run_it(ui):
     assert "not run yet" in texts(answer["lab-status"]["children"])
     assert answer["lab-results"]["className"] == "lab-results is-empty"
     assert answer["lab-tick"]["disabled"] is True
+
+
+async def test_a_first_visit_shows_the_kept_example_and_says_that_it_is_one(ui):
+    ui.fake.simulations.add_completed(request(), is_example=True)
+    answer = await refreshed(ui)
+
+    assert "This is an example, which the server simulated by itself." in texts(answer["lab-status"]["children"])
+    assert answer["lab-results"]["className"] == "lab-results has-two"
 
 
 async def test_a_run_is_queued_runs_and_shows_its_results(ui):

@@ -227,6 +227,10 @@ async def test_the_jobs_of_this_module_show_every_state_of_a_checkpoint() -> Non
     assert kinds == {"CHECKPOINT", "UNALIGNED_CHECKPOINT", "latest completed", "latest failed", "latest restored"}
 
 
+_NOT_RECORDED = {"failedCommittables", "numRecordsLost", "numRecordsPastTransactionTimeout"}
+"""Flink's counter of a sink that commits, which no recorded job has, and what only the runtime tells of lost rows."""
+
+
 @pytest.mark.anyio
 async def test_metrics_have_recorded_names_and_value_formats() -> None:
     problems: set[str] = set()
@@ -239,6 +243,8 @@ async def test_metrics_have_recorded_names_and_value_formats() -> None:
         offered = _recorded_metrics()[pattern.partition("?")[0]]
         for row in answer:
             name = _bare(row["id"])
+            if name in _NOT_RECORDED:
+                continue
             if name not in offered:
                 problems.add(f"{pattern}: {name} was never offered")
             elif "value" in row and offered[name]:

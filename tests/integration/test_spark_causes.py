@@ -7,8 +7,6 @@ shows what takes a million files otherwise.
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from pyspark.sql import functions as F
@@ -16,6 +14,7 @@ from pyspark.sql import functions as F
 from backend.analysis.verdict.verdict import diagnose
 from collectors.spark.listener import BarrierscopeListener
 from tests.support.made_up_queries import evidence_of
+from tests.support.pushing import accepting_pushes
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -27,34 +26,18 @@ _BATCHES = 14
 @pytest.fixture
 def heard(spark_session):
     """Yield a function that returns the events of the newest run, as the listener has sent them."""
-    got: list[bytes] = []
+    with accepting_pushes() as (url, got):
+        listener = BarrierscopeListener(url)
+        spark_session.streams.addListener(listener)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            got.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.end_headers()
+        def of_run(run_id):
+            assert listener.flush(30)
+            events = [e for body in list(got) for e in json.loads(body)["events"]]
+            return [e for e in events if e["event"] == "progress" and e["progress"]["runId"] == run_id]
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    listener = BarrierscopeListener(f"http://127.0.0.1:{server.server_port}")
-    spark_session.streams.addListener(listener)
-
-    def of_run(run_id):
-        assert listener.flush(30)
-        events = [e for body in list(got) for e in json.loads(body)["events"]]
-        return [e for e in events if e["event"] == "progress" and e["progress"]["runId"] == run_id]
-
-    yield of_run
-    spark_session.streams.removeListener(listener)
-    listener.close(1.0)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+        yield of_run
+        spark_session.streams.removeListener(listener)
+        listener.close(1.0)
 
 
 def test_a_query_from_files_to_files_is_slow_when_the_log_of_its_sink_is_compacted(spark_session, heard, tmp_path):

@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 from backend.contracts.spark import SparkPushIn
 from collectors.spark import demo
 from collectors.spark.listener import BarrierscopeListener
+from tests.support.pushing import accepting_pushes
 from tests.support.waiting import until
 
 _ROWS = 10
@@ -23,25 +23,9 @@ _GOOD_BATCHES = 5
 
 @pytest.fixture
 def place():
-    """Run a server that accepts every request. Yield its address, and the list of bodies that it received."""
-    got: list[bytes] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            got.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", got
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """Yield the address of a server that accepts every push, and the list of bodies that it received."""
+    with accepting_pushes() as found:
+        yield found
 
 
 def test_the_listener_sends_each_batch_and_the_failure_and_a_dead_endpoint_disturbs_nothing(

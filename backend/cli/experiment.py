@@ -55,9 +55,11 @@ def experiment(
 
 
 def _listed(experiments: Iterable[Experiment]) -> Iterator[str]:
-    for one in experiments:
-        yield f"{one.name:<14} {one.title}"
-        yield f"{'':<14} {one.sentence}"
+    listed = list(experiments)
+    width = max(len(one.name) for one in listed)
+    for one in listed:
+        yield f"{one.name:<{width}} {one.title}"
+        yield f"{'':<{width}} {one.sentence}"
 
 
 def _run(found: Experiment, folder: Path, *, seeds: int, processes: int) -> list[Row]:

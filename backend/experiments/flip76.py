@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 from backend.experiments.model import (
@@ -56,14 +57,18 @@ def slow_sink_job(
     interval: str = "500 ms",
     min_pause: str = "0 ms",
     floating: int = 8,
+    maps: int = 1,
+    record_bytes: int = _RECORD_BYTES,
     plan: tuple[FaultSpec, ...] = (),
 ) -> JobSpec:
-    """Return a job with sources, a map and a slow sink, with two subtasks each.
+    """Return a job with sources, maps and a slow sink, with two subtasks each.
 
-    ``slow_us`` is the sink's time for a record. A larger number of ``floating`` buffers for each gate means more
+    ``maps`` is the number of maps, which is one less than the number of shuffles. ``slow_us`` is the sink's time for a
+    record. A larger number of ``floating`` buffers for each gate means more
     in-flight data.
     """
-    common: dict[str, Any] = {"parallelism": 2, "record_bytes": _RECORD_BYTES}
+    common: dict[str, Any] = {"parallelism": 2, "record_bytes": record_bytes}
+    between = ["map", *(f"map-{i}" for i in range(2, maps + 1))]
     settings: dict[str, object] = {
         f"{_CP}interval": interval,
         f"{_CP}min-pause": min_pause,
@@ -82,12 +87,12 @@ def slow_sink_job(
         "config": settings | PROTOCOLS[protocol],
         "vertex": [
             {"id": "source", "kind": "source", "keys": 1000, "cost_us": 20, **common},
-            {"id": "map", "kind": "map", "cost_us": 50, **common},
+            *({"id": name, "kind": "map", "cost_us": 50, **common} for name in between),
             {"id": "sink", "kind": "keyed+sink", "cost_us": slow_us, **common},
         ],
         "edge": [
-            {"from": "source", "to": "map", "partitioner": "rebalance"},
-            {"from": "map", "to": "sink", "partitioner": "hash"},
+            *({"from": a, "to": b, "partitioner": "rebalance"} for a, b in pairwise(["source", *between])),
+            {"from": between[-1], "to": "sink", "partitioner": "hash"},
         ],
         "store": {"latency": "10 ms", "bytes_per_s": "100 mb"},
     }

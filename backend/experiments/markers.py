@@ -1,8 +1,6 @@
-"""Chandy-Lamport compared with overtaking barriers, and how its checkpoints are triggered.
+"""Chandy-Lamport compared with overtaking barriers, under even load and under skew.
 
-*chandy-lamport* compares protocols under even load and under skew: two sources feed a slow stage, and under skew one
-source has little to send, so that its markers arrive early. *triggering* compares messages to the sources with messages
-to all tasks, as the number of tasks grows.
+Two sources feed a slow stage. Under skew, one source has little to send, so that its markers arrive early.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ def _at_work(engine: JobEngine) -> float:
     return sum(task.records_in for task in engine.tasks if task.spec.id == "work") * 1e6 / engine.now_us
 
 
-_S0 = "thread Checkpointing under backpressure, Flink's developer list"
+THREAD: Final = "thread Checkpointing under backpressure, Flink's developer list"
 
 MARKERS: Final = Experiment(
     name="chandy-lamport",
@@ -89,120 +87,46 @@ MARKERS: Final = Experiment(
     orderings=(
         Ordering(
             "Without overtaking, a Chandy-Lamport checkpoint takes at least 0.7 times as long as an aligned one.",
-            _S0,
+            THREAD,
             every(*(below("duration", load, "aligned", "chandy-lamport", times=0.7) for load in LOADS)),
+            says="Chandy Lamport still waits for all barriers to arrive naturally, logging on the way. If data"
+            " processing is slow, this can still take quite a while.",
         ),
         Ordering(
             "Overtaking barriers make the checkpoint at least five times shorter.",
-            _S0,
+            THREAD,
             every(*(below("duration", load, "unaligned", "chandy-lamport", times=5) for load in LOADS)),
+            says='I think for the end-to-end checkpoint duration, an "overtake buffers" approach yields faster'
+            " checkpoints",
         ),
         Ordering(
             "Chandy-Lamport logs less than all queued data, which overtaking barriers store.",
-            _S0,
+            THREAD,
             every(*(below("persisted", load, "chandy-lamport", "unaligned") for load in LOADS)),
+            says="Chandy Lamport seems only need to snaphost (n-1) input channels after the first barrier arrives,"
+            " which might reduce the state sizea bit.",
         ),
         Ordering(
             "Under skew, the light channel starts the snapshot at least twice as early, and the log grows.",
-            _S0,
+            THREAD,
             every(
                 below("state taken after", "skewed", "chandy-lamport", "chandy-lamport", times=2, other="even"),
                 below("persisted", "even", "chandy-lamport", "chandy-lamport", other="skewed"),
             ),
+            says="In the backpressure caused by data skew, the first barrier in almost empty input channel should"
+            " arrive much eariler than the last heavy load input channel, so the Chandy Lamport could benefit well.",
         ),
         Ordering(
             "Waiting for the last barrier stores at most as much as starting at the first one.",
-            f"{_S0}: the last-barrier option",
+            f"{THREAD}: the last-barrier option",
             every(*(below("persisted", load, "last-barrier", "unaligned", or_equal=True) for load in LOADS)),
+            says="there will be an option to trigger the unaligned checkpoints on the last barrier of all input"
+            " channels instead of the first",
         ),
         Ordering(
             "Uncoordinated checkpoints are better under skew, and coordinated ones under even load.",
             "CheckMate, ICDE 2024",
             cannot("the runtime has coordinated protocols only"),
-        ),
-    ),
-)
-
-INITIATIONS: Final = {"sources": "sources", "all tasks": "all-tasks"}
-PARALLELISMS: Final = (2, 8, 32)
-
-
-def wide_job(initiation: str, parallelism: int, *, seed: int) -> JobSpec:
-    """Return an idle job of three vertices. Sending a message takes the coordinator 1 ms."""
-    common = {"parallelism": parallelism, "record_bytes": 100, "cost_us": 10}
-    document = {
-        "name": "triggering",
-        "seed": seed,
-        "config": {
-            f"{_CP}interval": "1 h",
-            "runtime.chandy-lamport.enabled": True,
-            "runtime.chandy-lamport.initiation": initiation,
-            "runtime.cost.trigger": "1 ms",
-            "runtime.fuzz-schedule": 1 + seed,
-        },
-        "vertex": [
-            {"id": "source", "kind": "source", "rate": 20 * parallelism, **common},
-            {"id": "map", "kind": "map", **common},
-            {"id": "sink", "kind": "keyed+sink", "state_bytes": 2_000, **common},
-        ],
-        "edge": [
-            {"from": "source", "to": "map", "partitioner": "rebalance"},
-            {"from": "map", "to": "sink", "partitioner": "hash"},
-        ],
-        "store": {"latency": "20 ms", "bytes_per_s": "100 mb"},
-    }
-    return load_job_document(document)
-
-
-def tasks_word(parallelism: int) -> str:
-    """Return the setting of a row as text: the number of tasks at this parallelism."""
-    return f"{3 * parallelism} tasks"
-
-
-def _run_triggering(task: str, seed: int, _: float) -> list[Row]:
-    rows = []
-    for parallelism in PARALLELISMS:
-        record, _engine = _checkpoint_of(wide_job(INITIATIONS[task], parallelism, seed=seed), _WIDE_ENDED_US)
-        setting = tasks_word(parallelism)
-        delay_us = max(ack.measured.start_delay_us for ack in record.acks.values())
-        rows += [
-            Row("messages", task, setting, seed, record.trigger_count, "messages of the coordinator"),
-            Row("writes at once", task, setting, seed, record.concurrent_writes_max, "writes to the store"),
-            Row("start delay", task, setting, seed, delay_us / 1000, "ms until the last task began"),
-            Row("duration", task, setting, seed, (record.end_to_end_us or 0) / 1000, "ms end to end"),
-        ]
-    return rows
-
-
-_FEW, _MANY = tasks_word(PARALLELISMS[0]), tasks_word(PARALLELISMS[-1])
-
-TRIGGERING: Final = Experiment(
-    name="triggering",
-    title="Chandy-Lamport: messages to the sources or to all tasks",
-    sentence="What triggering every task costs the coordinator and the store as the number of tasks grows.",
-    tasks=tuple(INITIATIONS),
-    run=_run_triggering,
-    orderings=(
-        Ordering(
-            "Triggering all tasks takes as many messages as there are tasks: three times those to the sources here.",
-            _S0,
-            every(*(below("messages", tasks_word(p), "sources", "all tasks", times=2.9) for p in PARALLELISMS)),
-        ),
-        Ordering(
-            "Triggering all tasks makes more of them write to the store at once.",
-            _S0,
-            every(
-                *(below("writes at once", tasks_word(p), "sources", "all tasks", or_equal=True) for p in PARALLELISMS)
-            ),
-            "In an idle job, markers reach every task within milliseconds, before the first write has ended, so both"
-            " ways make all tasks write at once. Under backpressure, markers would spread the writes.",
-        ),
-        Ordering(
-            "As tasks grow, the messages take longer than the markers, so triggering all tasks is not faster.",
-            _S0,
-            below("start delay", _MANY, "sources", "all tasks", or_equal=True),
-            "A marker passes three vertices only, and a task that gets one need not wait for its own message, so both"
-            " wait for the last message to a source.",
         ),
     ),
 )

@@ -56,13 +56,17 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """An ordering that the literature reports, and how the medians are compared with it."""
+    """An ordering that the literature reports, and how the medians are compared with it.
+
+    ``says`` is the source's own sentence.
+    """
 
     claim: str
     source: str
     judge: Callable[[Found], Judgement]
     otherwise: str = ""
     """Why the results of this runtime may not show the ordering."""
+    says: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,17 @@ def at_most(measure: str, setting: str, variants: Sequence[str], limit: float) -
         values = {variant: found[measure, setting, variant].value for variant in variants}
         high = max(values, key=lambda v: values[v])
         return Judgement(values[high] <= limit, f"the largest is {values[high]:.4g} ({high})")
+
+    return judge
+
+
+def at_least(measure: str, setting: str, variants: Sequence[str], limit: float) -> Callable[[Found], Judgement]:
+    """Return a judge: the median of each variant is at least ``limit``."""
+
+    def judge(found: Found) -> Judgement:
+        values = {variant: found[measure, setting, variant].value for variant in variants}
+        low = min(values, key=lambda v: values[v])
+        return Judgement(values[low] >= limit, f"the smallest is {values[low]:.4g} ({low})")
 
     return judge
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from backend.contracts.chart_page import chart_page
-from backend.experiments.model import Experiment, Found, Judgement, Key, Row, judged, medians
+from backend.experiments.model import Experiment, Found, Judgement, Key, Ordering, Row, judged, medians
 
 _COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a93a3", "#b59f00")
 _SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
@@ -34,19 +34,26 @@ def _by_measure(rows: Sequence[Row], found: Found) -> Iterator[tuple[str, str, l
 def table(experiment: Experiment, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of the table: the medians with their intervals, then the orderings."""
     found = medians(rows)
+    width = max([24, *(len(row.variant) for row in rows)])
     for measure, unit, settings, variants in _by_measure(rows, found):
         for setting in settings:
             yield f"{measure}{', ' if setting else ''}{setting} ({unit})"
             for variant in variants:
                 one = found.get((measure, setting, variant))
                 if one is not None:
-                    yield f"  {variant:<24} {one.value:10.4g}   {one.low:10.4g} to {one.high:10.4g}"
+                    yield f"  {variant:<{width}} {one.value:10.4g}   {one.low:10.4g} to {one.high:10.4g}"
     yield ""
     yield "what the literature reports"
     for ordering in experiment.orderings:
         result = judged(ordering, found)
         yield f"  {_word(result)}: {ordering.claim} [{ordering.source}]"
+        if ordering.says:
+            yield f"    the source{_quoted(ordering)}"
         yield f"    {result.why}"
+
+
+def _quoted(ordering: Ordering) -> str:
+    return f': "{ordering.says}"' if ordering.says else ""
 
 
 def _word(result: Judgement) -> str:
@@ -117,7 +124,7 @@ def page(experiment: Experiment, rows: Sequence[Row], *, seeds: int, command: st
     found = medians(rows)
     orderings = "".join(
         f"<li class='{_word(result).replace(' ', '-')}'><b>{_word(result)}</b> {html.escape(o.claim)}"
-        f" <cite>{html.escape(o.source)}</cite><br><span>{html.escape(result.why)}</span></li>"
+        f" <cite>{html.escape(o.source)}{html.escape(_quoted(o))}</cite><br><span>{html.escape(result.why)}</span></li>"
         for o in experiment.orderings
         for result in [judged(o, found)]
     )

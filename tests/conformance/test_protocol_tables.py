@@ -44,6 +44,7 @@ AT = Barrier(5, 1_000, Alignment.ALIGNED, aligned_timeout_us=500)
 UC = Barrier(5, 1_000, Alignment.UNALIGNED)
 UL = Barrier(5, 1_000, Alignment.UNALIGNED_LAST)
 CL = Barrier(5, 1_000, Alignment.MARKER)
+CB = Barrier(5, 1_000, Alignment.BLOCKING_MARKER)
 CAP = Barrier(5, 1_000, Alignment.UNALIGNED, is_capped=True)
 SUBSUMED, CANCELLED = FailureReason.DECLINED_SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION
 EARLY, AT_TIMEOUT, LATE = 1_100, 1_500, 1_501
@@ -219,6 +220,26 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
     ("CL coordinator's abort", 2, [barrier(0, CL)], aborted(), [Ended()]),
     ("CL Mrk after the coordinator's abort", 2, [aborted()], barrier(0, CL), [GiveUp(5, CANCELLED)]),
     ("CL timer", 2, [barrier(0, CL)], timer(), []),
+    # --- Chandy-Lamport that blocks the channels whose marker was read (CL-11) ---
+    ("CB wait, Mrk not last", 2, [], barrier(0, CB), [Began(CB), Block(0), Persist(), Snapshot(CB)]),
+    ("CB wait, coordinator's message", 2, [], barrier(COORDINATOR, CB), [Began(CB), Persist(), Snapshot(CB)]),
+    ("CB coordinator's message after the abort", 2, [aborted()], barrier(COORDINATOR, CB), [GiveUp(5, CANCELLED)]),
+    ("CB log, arrival of the last ends the log and not the block", 2, [barrier(0, CB)], announced(1, CB), [
+        LogClosed(1), Ended()]),
+    ("CB after the log, Mrk read", 2, [barrier(0, CB), announced(1, CB)], barrier(1, CB), [
+        Block(1), Resume(0), Resume(1)]),
+    ("CB log, Mrk last without an arrival", 2, [barrier(0, CB)], barrier(1, CB), [
+        Block(1), Ended(), Resume(0), Resume(1)]),
+    ("CB after the log, Eop of the unread one", 2, [barrier(0, CB), announced(1, CB)], end(1), [Resume(0)]),
+    ("CB after the log, coordinator's abort", 2, [barrier(0, CB), announced(1, CB)], aborted(), [Ended(), Resume(0)]),
+    (
+        "CB after the log, new id",
+        2,
+        [barrier(0, CB), announced(1, CB)],
+        barrier(COORDINATOR, newer(CB)),
+        [Ended(), Resume(0), GiveUp(5, SUBSUMED), Began(newer(CB)), Persist(), Snapshot(newer(CB))],
+    ),
+    ("CB obsolete Mrk", 2, [barrier(0, CB), barrier(1, CB)], barrier(1, CB), [Resume(1)]),
     # --- aligned with timeout ---
     ("AT wait, first Ann", 2, [], announced(0), [SetTimer(1_500)]),
     ("AT wait, second Ann", 2, [announced(0)], announced(1), []),

@@ -52,6 +52,7 @@ def _document(**more: Any) -> dict[str, Any]:
 
 _UNALIGNED = {f"{_CP}unaligned.enabled": True}
 _LAST = {"runtime.unaligned.starts-with": "last-barrier"}
+_CL = "runtime.chandy-lamport."
 _MARKERS = {"runtime.chandy-lamport.enabled": True}
 _MANY = [{"id": f"map-{n}", "kind": "map", "parallelism": 1000} for n in range(5)]
 _TO_MANY = [{"from": "source", "to": f"map-{n}", "partitioner": "shuffle"} for n in range(5)]
@@ -90,6 +91,7 @@ _TO_MANY = [{"from": "source", "to": f"map-{n}", "partitioner": "shuffle"} for n
         ({"config": _UNALIGNED | _MARKERS}, "CL-1", None),
         ({"config": _MARKERS | {f"{_CP}mode": "AT_LEAST_ONCE"}}, "CL-1", None),
         ({"config": _MARKERS | {f"{_CP}max-concurrent-checkpoints": 2}}, "CL-1", None),
+        ({"config": _MARKERS | {f"{_CL}markers-overtake": True, f"{_CL}marked-channels": "block"}}, "CL-11", None),
         ({"config": _MARKERS | {"runtime.phase-order": "A-S-F"}}, "PH-1", None),
         ({"config": {f"{_CP}min-pause": "1 s", f"{_CP}max-concurrent-checkpoints": 2}}, "G-6", None),
         ({"config": _UNALIGNED | {"runtime.concurrent-unaligned": True, "runtime.inflight-cap.bytes": "1 kb"}},

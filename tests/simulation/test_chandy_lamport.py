@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from backend.domain.barriers import BarrierEventKind as Kind
-from backend.experiments.markers import INITIATIONS, skewed_job, wide_job
+from backend.experiments.markers import skewed_job
+from backend.experiments.triggering import INITIATIONS, wide_job
 from backend.runtime.coordinator.coordinator import Completed
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
@@ -23,6 +24,7 @@ from tests.support.runtime_jobs import RECORDS, STAYS, late_triggers, small_job
 
 _EVERY_TASK: dict[str, object] = {"runtime.chandy-lamport.initiation": "all-tasks"}
 _UNTIL_READ: dict[str, object] = {"runtime.chandy-lamport.log-until": "consumption"}
+_BLOCKING: dict[str, object] = {"runtime.chandy-lamport.marked-channels": "block"}
 _OVERTAKING: dict[str, object] = {"runtime.chandy-lamport.markers-overtake": True}
 
 
@@ -61,7 +63,9 @@ def _acks(record: MeasuredCheckpoint) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, _EVERY_TASK, _UNTIL_READ, _OVERTAKING], ids=["default", "all", "read", "overtake"]
+    "more",
+    [{}, _EVERY_TASK, _UNTIL_READ, _OVERTAKING, _BLOCKING, _BLOCKING | _EVERY_TASK],
+    ids=["default", "all", "read", "overtake", "block", "block all"],
 )
 def test_each_checkpoint_contains_the_bytes_between_its_snapshots_under_crashes(
     more: dict[str, object],
@@ -162,8 +166,8 @@ def _stored(completed: Completed) -> tuple[dict[str, Any], Any]:
 
 def _wide(initiation: str, parallelism: int) -> JobSpec:
     """Return the wide job of the experiment, in which events of the same instant have a fixed order."""
-    spec = wide_job(initiation, parallelism, seed=0)
-    return replace(spec, config=replace(spec.config, fuzz_schedule=0))
+    settings = {"runtime.chandy-lamport.initiation": initiation, "runtime.fuzz-schedule": 0}
+    return wide_job(0, parallelism=parallelism).with_config(settings)
 
 
 def _triggered(spec: JobSpec) -> MeasuredCheckpoint:
@@ -176,7 +180,7 @@ def _triggered(spec: JobSpec) -> MeasuredCheckpoint:
 
 
 def test_triggering_every_task_costs_messages_and_writes_that_grow_with_the_tasks() -> None:
-    for parallelism in (2, 8, 32):
+    for parallelism in (2, 8):
         by_sources, by_all = (_triggered(_wide(how, parallelism)) for how in INITIATIONS.values())
         assert (by_sources.trigger_count, by_all.trigger_count) == (parallelism, 3 * parallelism)
         # The coordinator takes 1 ms to send a message. A task that receives a marker first starts without waiting for
@@ -188,6 +192,69 @@ def test_triggering_every_task_costs_messages_and_writes_that_grow_with_the_task
     # Without delays between the messages, all tasks write to the store at the same time.
     burst = _triggered(replace(spec := _wide("all-tasks", 8), config=replace(spec.config, trigger_cost_us=0)))
     assert burst.concurrent_writes_max == 24
+
+
+def test_a_broadcast_makes_the_other_messages_of_the_coordinator_wait() -> None:
+    waits_us = []
+    for how in INITIATIONS.values():
+        engine = JobEngine(_wide(how, 8), is_size_only=True)
+        engine.run_until(500_000)
+        engine.coordinator.triggering.request_checkpoint()
+        engine.run_until(502_000)
+        # A user aborts the checkpoint while the coordinator still sends trigger messages.
+        assert engine.abort_checkpoint(1)
+        engine.run_until(3_000_000)
+        waits_us.append(engine.env.message_wait_max_us)
+    # Of 8 and of 24 messages of 1 ms each, 2 are sent, and the abort messages are on their way for about 1 ms.
+    assert 4_000 < waits_us[0] < 6_000
+    assert 20_000 < waits_us[1] < 22_000
+    free = JobEngine(replace(spec := _wide("all-tasks", 8), config=replace(spec.config, trigger_cost_us=0)))
+    free.run_until(500_000)
+    free.coordinator.triggering.request_checkpoint()
+    free.run_until(1_000_000)
+    assert free.env.message_wait_max_us == 0
+
+
+def test_a_subtask_that_waits_for_markers_does_not_count_as_writing() -> None:
+    by_sources, by_all = (
+        _triggered(skewed_job({"runtime.chandy-lamport.enabled": True, **more}, load="even", seed=0))
+        for more in ({}, _EVERY_TASK)
+    )
+    # The sources write at once, and the tasks behind them when the markers have passed the full channels. A message to
+    # all tasks makes all six write at once. They then wait for the markers and write their logs.
+    assert (by_sources.concurrent_writes_max, by_all.concurrent_writes_max) == (4, 6)
+    assert all(m.state_durable_us < m.channels_begun_us for m in _acks(by_all)[-2:])
+    spans = [(m.start_delay_us, m.start_delay_us + m.before_snapshot_us + m.sync_us) for m in _acks(by_all)]
+    assert max(start for start, _ in spans) < 5_000
+
+
+@pytest.mark.parametrize("more", [_BLOCKING, _BLOCKING | _EVERY_TASK], ids=["sources", "all"])
+def test_a_blocked_channel_is_read_again_when_the_data_of_the_others_is_processed(more: dict[str, object]) -> None:
+    settings: dict[str, object] = {"runtime.chandy-lamport.enabled": True, **more}
+    engine = JobEngine(skewed_job(settings, load="skewed", seed=0), is_size_only=True)
+    engine.run_until(500_000)
+    events: list[tuple[int, Kind, Any]] = []
+    engine.env.log.listener = lambda _, event: (
+        events.append((event.at_us, event.kind, event))
+        if (
+            event.vertex_id,
+            event.subtask,
+        )
+        == ("work", 0)
+        else None
+    )
+    engine.coordinator.triggering.request_checkpoint()
+    engine.run_until(3_000_000)
+    blocked = [at for at, kind, _ in events if kind is Kind.CHANNEL_BLOCKED]
+    resumed = [at for at, kind, _ in events if kind is Kind.CHANNEL_UNBLOCKED]
+    read = [at for at, kind, event in events if kind is Kind.BARRIER_RECEIVED and event.channel is not None]
+    closed = [at for at, kind, _ in events if kind is Kind.LOG_CLOSED]
+    assert len(blocked) == len(resumed) == 4
+    # The channels stay blocked until the last marker is read, so all data in front of the markers is processed.
+    assert set(resumed) == {max(read)}
+    assert min(blocked) < max(read) - 100_000
+    # The logs are complete when the last marker arrives, so the checkpoint does not wait for the processing (CL-6).
+    assert max(closed) < max(read)
 
 
 def test_skew_lets_a_light_channel_start_the_snapshot_but_the_heavy_one_ends_it() -> None:

@@ -44,6 +44,7 @@ def test_an_unaligned_checkpoint_holds_in_every_interleaving() -> None:
         (Alignment.MARKER, False),
         pytest.param(Alignment.MARKER, True, marks=pytest.mark.slow),
         (Alignment.OVERTAKING_MARKER, False),
+        (Alignment.BLOCKING_MARKER, False),
         (Alignment.UNALIGNED_LAST, False),
     ],
 )

@@ -41,10 +41,24 @@ MODES = (*PROTOCOLS, AT_LEAST_ONCE)
 CONCURRENT, PARTIAL, ORDER, LOCAL = "concurrent unaligned", "partial cap", "state first", "local recovery"
 EVERY_TASK, UNTIL_READ, OVERTAKING = "markers from every task", "log until read", "overtaking markers"
 DRAINED = "input drained before the snapshot"
+BLOCKING = "marked channels blocked"
 INCREMENTS = "incremental backend"
 FILES = "files of channel state"
 ENDS = "tasks finish"
-OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED, INCREMENTS, FILES, ENDS)
+OPTIONS = (
+    CONCURRENT,
+    PARTIAL,
+    ORDER,
+    LOCAL,
+    EVERY_TASK,
+    UNTIL_READ,
+    OVERTAKING,
+    DRAINED,
+    INCREMENTS,
+    FILES,
+    ENDS,
+    BLOCKING,
+)
 """Options that are off in all other jobs of the tests. The result of a run counts each option that it used."""
 SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
 SHARED_FILES, SEGMENTS, FINISHED = "shared files", "restored from segments", "finished"
@@ -121,7 +135,8 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
     The options have a random stream of their own, so that they do not change the other choices of the seed.
     """
     draws = Stream(case.seed, f"options of {case.kind} of {case.protocol}")
-    takes = {name: draws.below(5) < 2 for name in OPTIONS if name not in (FILES, ENDS)}
+    takes = {name: draws.below(5) < 2 for name in OPTIONS if name not in (FILES, ENDS, BLOCKING)}
+    takes[BLOCKING] = Stream(case.seed, f"blocking of {case.kind} of {case.protocol}").below(5) < 2
     of_files = Stream(case.seed, f"files of {case.kind} of {case.protocol}")
     # A damaged byte may lie in a part of a merged file that the checkpoint does not use, and is then harmless.
     takes[FILES] = of_files.below(5) < 2 and case.kind != "corrupt"
@@ -143,13 +158,15 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
         EVERY_TASK: {"runtime.chandy-lamport.initiation": "all-tasks", "runtime.cost.trigger": "2 ms"},
         UNTIL_READ: {"runtime.chandy-lamport.log-until": "consumption"},
         OVERTAKING: {"runtime.chandy-lamport.markers-overtake": True},
+        # Markers that overtake block nothing (CL-11).
+        BLOCKING: {"runtime.chandy-lamport.marked-channels": "process" if takes[OVERTAKING] else "block"},
         DRAINED: {"runtime.unaligned.front-input": "drain"},
         INCREMENTS: _drawn_backend(draws),
         FILES: _drawn_files(of_files),
         ENDS: {"runtime.finish-protocol": "revised"},
     }
     of = {CONCURRENT: "unaligned", PARTIAL: "capped", DRAINED: "last-barrier"} | dict.fromkeys(
-        (EVERY_TASK, UNTIL_READ, OVERTAKING), "chandy-lamport"
+        (EVERY_TASK, UNTIL_READ, OVERTAKING, BLOCKING), "chandy-lamport"
     )
     return {name: settings[name] for name in OPTIONS if takes[name] and of.get(name, case.protocol) == case.protocol}
 

@@ -80,6 +80,7 @@ STARTS: dict[str, Callable[[], World]] = {
         Alignment.MARKER, None, 1, checkpoints=1, expires=False, triggers_all=True
     ),
     "Chandy-Lamport, overtaking": lambda: World(Alignment.OVERTAKING_MARKER, None, 1, expires=False),
+    "Chandy-Lamport, blocking": lambda: World(Alignment.BLOCKING_MARKER, None, 1, expires=False),
     "aligned, the sources end": lambda: EndingWorld(Alignment.ALIGNED, 1),
     "aligned, the sources end, two at any time": lambda: EndingWorld(Alignment.ALIGNED, 1, checkpoints=2),
     "unaligned, the sources end": lambda: EndingWorld(Alignment.UNALIGNED, 1),

@@ -117,6 +117,8 @@ class Alignment(Enum):
     FORCED_ALIGNED = "forced-aligned"
     MARKER = "marker"
     """A marker of a Chandy-Lamport checkpoint. It keeps its place among the data and blocks nothing (CL-4)."""
+    BLOCKING_MARKER = "blocking-marker"
+    """A marker that blocks its channel until the task has read all markers (CL-11)."""
     OVERTAKING_MARKER = "overtaking-marker"
     """A marker of a Chandy-Lamport checkpoint that overtakes queued data (CL-8)."""
 
@@ -143,12 +145,14 @@ class Alignment(Enum):
 
 _PROTOCOLS = {
     Alignment.MARKER: Protocol.CHANDY_LAMPORT,
+    Alignment.BLOCKING_MARKER: Protocol.CHANDY_LAMPORT,
     Alignment.OVERTAKING_MARKER: Protocol.CHANDY_LAMPORT_OVERTAKING,
     Alignment.UNALIGNED_LAST: Protocol.UNALIGNED_LAST_BARRIER,
 }
-_NEEDS_ALIGNMENT = (Alignment.ALIGNED, Alignment.FORCED_ALIGNED)
+_BLOCKING = (Alignment.ALIGNED, Alignment.FORCED_ALIGNED, Alignment.BLOCKING_MARKER)
 _OVERTAKING = (Alignment.UNALIGNED, Alignment.UNALIGNED_LAST, Alignment.OVERTAKING_MARKER)
-_LOGGING = (*_OVERTAKING, Alignment.MARKER)
+_IN_PLACE = (Alignment.MARKER, Alignment.BLOCKING_MARKER)
+_LOGGING = (*_OVERTAKING, *_IN_PLACE)
 
 
 class SnapshotType(Enum):
@@ -225,9 +229,9 @@ class Barrier:
     def is_blocking(self) -> bool:
         """Whether the sender's subpartition stops after the barrier until the receiver resumes it (Q-2, Q-3).
 
-        At-least-once barriers and unaligned barriers do not stop it.
+        At-least-once barriers, unaligned barriers and most markers do not stop it.
         """
-        return self.alignment in _NEEDS_ALIGNMENT
+        return self.alignment in _BLOCKING
 
     @property
     def is_priority(self) -> bool:
@@ -241,7 +245,7 @@ class Barrier:
         An alignment timeout may then move the barrier forward in the queue. The arrival of a marker may end the log of
         its channel (CL-6).
         """
-        return self.is_timeoutable or self.alignment is Alignment.MARKER
+        return self.is_timeoutable or self.alignment in _IN_PLACE
 
     def as_unaligned(self) -> Barrier:
         """Return an unaligned barrier of the same checkpoint."""

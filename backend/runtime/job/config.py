@@ -57,6 +57,13 @@ class Initiation(StrEnum):
     ALL_TASKS = "all-tasks"
 
 
+class MarkedChannels(StrEnum):
+    """What a task does with a channel whose marker it has read, until the last marker is read (CL-4, CL-11)."""
+
+    PROCESS = "process"
+    BLOCK = "block"
+
+
 class StartsWith(StrEnum):
     """The barrier with which a task starts an unaligned checkpoint (UC-1, UL-1)."""
 
@@ -143,6 +150,7 @@ class RuntimeConfig:
     log_until: LogUntil = LogUntil.ARRIVAL
     initiation: Initiation = Initiation.SOURCES
     markers_overtake: bool = False
+    marked_channels: MarkedChannels = MarkedChannels.PROCESS
     aligned_timeout_us: int = 0
     are_timers_interruptible: bool = False
     counts_ended_channels: bool = True
@@ -196,7 +204,7 @@ class RuntimeConfig:
     replay_ns_per_change: int = 1_000
     rpc_latency_us: int = 1_000
     trigger_cost_us: int = 0
-    """The time that the coordinator takes to send one trigger message, before it sends the next one (CL-7)."""
+    """The time that the coordinator takes to send one trigger message. Its other messages wait meanwhile (CL-7)."""
     link_latency_us: int = 200
     link_bytes_per_s: int = 125_000_000
     barrier_cost_us: int = 50
@@ -305,6 +313,7 @@ KEYS: Mapping[str, Key] = {
     "runtime.chandy-lamport.log-until": word_key("log_until", LogUntil, is_live=True),
     "runtime.chandy-lamport.initiation": word_key("initiation", Initiation, is_live=True),
     "runtime.chandy-lamport.markers-overtake": flag_key("markers_overtake", is_live=True),
+    "runtime.chandy-lamport.marked-channels": Key("marked_channels", MarkedChannels, str, "process or block", True),
     f"{_CP}unaligned.interruptible-timers.enabled": flag_key("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": time_key("aligned_timeout_us", 0, is_live=True),
     f"{_CP}checkpoints-after-tasks-finish": flag_key("counts_ended_channels"),
@@ -535,6 +544,14 @@ def _validate_chandy_lamport(config: RuntimeConfig) -> None:
             rule="CL-1",
             vertex=None,
             fix=f"set {enabled} or {_CP}max-concurrent-checkpoints = 1",
+        )
+    if config.markers_overtake and config.marked_channels is MarkedChannels.BLOCK:
+        raise PlanError(
+            "markers that overtake queued data block no channel",
+            rule="CL-11",
+            vertex=None,
+            fix="set runtime.chandy-lamport.markers-overtake = false, or runtime.chandy-lamport.marked-channels = "
+            "process",
         )
 
 

@@ -108,6 +108,10 @@ class SubtaskCheckpoint:
     processed_bytes: int | None = None
     sync_us: int | None = None
     async_us: int | None = None
+    state_durable_us: int | None = None
+    """The time from the end of the sync phase until the state was durable."""
+    channels_begun_us: int | None = None
+    """The time from the end of the sync phase until the subtask began to write in-flight data."""
     state_bytes: int = 0
     """The size of all state that a restore needs, without in-flight data (ME-8, IN-4)."""
     written_bytes: int = 0
@@ -301,12 +305,18 @@ class MeasuredCheckpoint:
 
     @property
     def concurrent_writes_max(self) -> int:
-        """The largest number of subtasks that wrote their snapshots to the store at one moment (CL-7)."""
+        """The largest number of subtasks that wrote their snapshots to the store at one moment (CL-7).
+
+        A subtask whose state is durable and that still waits for barriers or markers does not write.
+        """
         changes = []
         for ack in self.acks.values():
             m = ack.measured
             start_us = m.first_barrier_us + m.before_snapshot_us + (m.sync_us or 0)
             changes += [(start_us, 1), (start_us + (m.async_us or 0), -1)]
+            durable_us, begun_us = m.state_durable_us, m.channels_begun_us
+            if durable_us is not None and begun_us is not None and durable_us < begun_us:
+                changes += [(start_us + durable_us, -1), (start_us + begun_us, 1)]
         writing = most = 0
         # If one write ends at the instant at which another one starts, the two do not count as concurrent.
         for _, change in sorted(changes):

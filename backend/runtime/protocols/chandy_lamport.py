@@ -11,17 +11,21 @@ checkpoint ends differs. A channel without a queue at the receiver has no arriva
 when the marker is read.
 
 Markers may also overtake queued data (CL-8). The checkpoint is then an unaligned checkpoint.
+
+Block-then-process is a variant of the thread (CL-11): a channel whose marker was read is blocked, and the task goes on
+with the logged data of the other channels. It reads the blocked channels again when it has processed all of that data.
+The checkpoint does not wait for this.
 """
 
 from __future__ import annotations
 
 from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
-from backend.runtime.job.config import RuntimeConfig
-from backend.runtime.protocols.base import Command, LogClosed, Persist, Snapshot
+from backend.runtime.job.config import MarkedChannels, RuntimeConfig
+from backend.runtime.protocols.base import Command, Ended, LogClosed, Persist, Resume, Snapshot
 from backend.runtime.protocols.mode import ProtocolMode, TaskView
 from backend.runtime.protocols.unaligned import Unaligned
 
-_MARKERS = (Alignment.MARKER, Alignment.OVERTAKING_MARKER)
+_MARKERS = (Alignment.MARKER, Alignment.BLOCKING_MARKER, Alignment.OVERTAKING_MARKER)
 
 
 class ChandyLamport(Unaligned):
@@ -58,13 +62,39 @@ class ChandyLamport(Unaligned):
         return [Persist(), *(LogClosed(c) for c in sorted(self._unread)), Snapshot(barrier)]
 
 
+class BlockThenProcess(ChandyLamport):
+    """One Chandy-Lamport checkpoint at one task, which blocks each channel whose marker it has read (CL-11)."""
+
+    _has_ended = False
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """Stop expecting a marker from the ended channel (AL-7)."""
+        self._unread.discard(channel)
+        return super().end_of_partition(channel, now_us)
+
+    def _complete(self) -> list[Command]:
+        if not self._is_snapshot_taken or not self._open <= self._arrived:
+            return []
+        commands: list[Command] = [] if self._has_ended else [Ended()]
+        self._has_ended = True
+        if self._unread:
+            return commands
+        self.is_done = True
+        held = sorted(self._blocked)
+        self._blocked.clear()
+        return [*commands, *(Resume(c) for c in held)]
+
+
 def _barrier(config: RuntimeConfig, checkpoint_id: int, now_us: int, _: SnapshotType) -> Barrier:
     alignment = Alignment.OVERTAKING_MARKER if config.markers_overtake else Alignment.MARKER
+    if config.marked_channels is MarkedChannels.BLOCK:
+        alignment = Alignment.BLOCKING_MARKER
     return Barrier(checkpoint_id, now_us, alignment)
 
 
-def _make(_: Barrier, open_channels: frozenset[int], view: TaskView) -> ChandyLamport:
-    return ChandyLamport(open_channels, closes_logs_on_arrival=view.closes_logs_on_arrival())
+def _make(barrier: Barrier, open_channels: frozenset[int], view: TaskView) -> ChandyLamport:
+    kind = BlockThenProcess if barrier.is_blocking else ChandyLamport
+    return kind(open_channels, closes_logs_on_arrival=view.closes_logs_on_arrival())
 
 
 MODE = ProtocolMode(

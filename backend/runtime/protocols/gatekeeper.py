@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Barrier
-from backend.runtime.protocols.base import CheckpointProtocol, Command, Ended, GiveUp, Make, Resume
+from backend.runtime.protocols.base import COORDINATOR, CheckpointProtocol, Command, Ended, GiveUp, Make, Resume
 from backend.runtime.protocols.mode import KeeperMode
 
 _CANCELLED_KEPT = 128
@@ -42,7 +42,8 @@ class Gatekeeper:
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
         """Pass the barrier to the protocol. If the barrier is obsolete and blocking, only resume its channel (AL-5)."""
         if self._is_obsolete(barrier.checkpoint_id):
-            commands: list[Command] = [Resume(channel)] if barrier.is_blocking else []
+            is_held = barrier.is_blocking and channel != COORDINATOR
+            commands: list[Command] = [Resume(channel)] if is_held else []
             if barrier.checkpoint_id > self.current_id:
                 commands += self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
                 # The cancel marker lets downstream tasks stop waiting for this checkpoint (TE-1).

@@ -13,7 +13,17 @@ from collections.abc import Iterable
 
 from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.job.config import RuntimeConfig
-from backend.runtime.protocols.base import Began, Block, Command, Convert, Ended, Persist, Resume, Snapshot
+from backend.runtime.protocols.base import (
+    COORDINATOR,
+    Began,
+    Block,
+    Command,
+    Convert,
+    Ended,
+    Persist,
+    Resume,
+    Snapshot,
+)
 from backend.runtime.protocols.mode import ProtocolMode
 
 
@@ -51,7 +61,7 @@ class Unaligned:
             self._has_begun = True
             commands.append(Began(barrier))
         self._arrived.add(channel)
-        if barrier.is_blocking:
+        if barrier.is_blocking and channel != COORDINATOR:
             self._blocked.add(channel)
             commands.append(Block(channel))
         if not self._is_snapshot_taken:

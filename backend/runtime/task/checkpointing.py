@@ -385,7 +385,7 @@ class TaskCheckpointing:
         if run is not None:
             run.is_counting = False
         self._watch()
-        if run is None:
+        if run is None or not run.is_input_open:
             return
         # The measured alignment ends with the last barrier (ME-2), even if a cap delays the snapshot further.
         run.measured.alignment_us = run.last_barrier_us - run.measured.first_barrier_us

@@ -92,6 +92,10 @@ class Environment:
         """
         self.is_size_only = is_size_only
         """Whether only the sizes of records are tracked, not their bytes (``network.spans``)."""
+        self.coordinator_busy_until_us = 0
+        """Until when the coordinator sends trigger messages, if that takes time (CL-7)."""
+        self.message_wait_max_us = 0
+        """The longest time that another message waited because the coordinator sent trigger messages (CL-7)."""
         self.is_stepwise = is_stepwise
         """Whether every step is a separate event. The run has the same result but is slower (``running_ahead.py``)."""
 
@@ -113,11 +117,26 @@ class Environment:
             self.scheduler.after(delay_us * 2, EventClass.RPC, action, argument)
         if fault is not None and fault.action == FaultAction.DELAY:
             delay_us += fault.delay_us
+        if self.config.trigger_cost_us and point != "rpc.trigger":
+            action = partial(self._when_free, action)
         self.scheduler.after(delay_us, EventClass.RPC, action, argument)
 
+    def _when_free(self, action: Action, argument: Any) -> None:
+        """Run the action of a message, once the coordinator no longer sends trigger messages (CL-7)."""
+        wait_us = self.coordinator_busy_until_us - self.now
+        if wait_us <= 0:
+            action(argument)
+            return
+        self.message_wait_max_us = max(self.message_wait_max_us, wait_us)
+        self.scheduler.after(wait_us, EventClass.RPC, action, argument)
+
     def send_trigger(self, action: Action, argument: Any, number: int) -> None:
-        """Send a trigger message of the coordinator, delayed by the time to send ``number`` earlier messages (CL-7)."""
+        """Send a trigger message of the coordinator, delayed by the time to send ``number`` earlier messages (CL-7).
+
+        Other messages to and from the coordinator wait until the last trigger message is sent.
+        """
         wait_us = number * self.config.trigger_cost_us
+        self.coordinator_busy_until_us = self.now + wait_us + self.config.trigger_cost_us
         if wait_us:
             self.scheduler.after(wait_us, EventClass.RPC, partial(self.send, "rpc.trigger", action), argument)
         else:

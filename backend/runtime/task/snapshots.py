@@ -407,12 +407,18 @@ class Snapshots:
 
         Called whenever the input, the output or the state has changed.
         """
-        if run.is_over or run.sync_end_us is None or run.is_input_open:
+        if run.is_over or run.sync_end_us is None:
+            return
+        measured = run.measured
+        if run.unwritten == 0 and measured.state_durable_us is None:
+            measured.state_durable_us = self._env.now - run.sync_end_us
+        if run.is_input_open:
             return
         if not run.is_forwarded or run.waiting_outputs:
             return
         if not run.is_channel_state_begun:
             run.is_channel_state_begun = True
+            measured.channels_begun_us = self._env.now - run.sync_end_us
             self._write_channel_state(run)
         if run.unwritten == 0:
             self._acknowledge(run)

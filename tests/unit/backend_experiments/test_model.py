@@ -8,6 +8,7 @@ from backend.experiments.model import (
     Ordering,
     Row,
     about_equal,
+    at_least,
     at_most,
     below,
     cannot,
@@ -48,6 +49,10 @@ def test_other_ways_to_compare():
     assert _judged(about_equal("ms", "slow", ("aligned", "unaligned"), share=0.98)).came_out is False
     assert _judged(at_most("ms", "slow", ("aligned", "unaligned"), 400)).came_out
     assert _judged(at_most("ms", "slow", ("aligned", "unaligned"), 399)).came_out is False
+    assert _judged(at_least("ms", "slow", ("aligned", "unaligned"), 4)).came_out
+    assert _judged(at_least("ms", "slow", ("aligned", "unaligned"), 5)) == Judgement(
+        False, "the smallest is 4 (unaligned)"
+    )
     both = every(below("ms", "slow", "unaligned", "aligned"), below("ms", "slow", "aligned", "unaligned"))
     assert _judged(both).came_out is False
     assert _judged(cannot("no such protocol")) == Judgement(None, "no such protocol")

@@ -20,7 +20,7 @@ _ROWS = [
 _TOY = Experiment(
     "toy", "Toy & co", "A toy.", ("a",), lambda *_: [],
     (
-        Ordering("It is shorter.", "a paper", below("duration", "slow", _EVIL, "aligned")),
+        Ordering("It is shorter.", "a paper", below("duration", "slow", _EVIL, "aligned"), says="<it> is shorter"),
         Ordering("It is longer.", "a blog", below("duration", "slow", "aligned", _EVIL), "The store is slow."),
     ),
 )  # fmt: skip
@@ -32,6 +32,8 @@ def test_the_table_has_medians_intervals_and_what_came_out():
     assert lines[0] == "duration, slow (ms)"
     assert lines[1].split() == ["aligned", "501", "500", "to", "502"]
     assert "  came out: It is shorter. [a paper]" in lines
+    assert lines[lines.index("  came out: It is shorter. [a paper]") + 1] == '    the source: "<it> is shorter"'
+    assert sum("the source" in line for line in lines) == 1
     assert "  did not come out: It is longer. [a blog]" in lines
     assert lines[-1].endswith("The store is slow.")
 
@@ -42,6 +44,7 @@ def test_the_page_needs_no_other_file_and_no_name_ends_its_script():
     assert not re.search(r"(src|href)=", page)
     assert page.count("</script>") == 3
     assert "Toy &amp; co" in page
+    assert "<cite>a paper: &quot;&lt;it&gt; is shorter&quot;</cite>" in page
     assert "<b>" + "did not come out" in page
     data = json.loads(re.search(r'id="figures">(.*)</script>', page)[1])
     assert [trace["name"] for trace in data[0]["data"]] == ["aligned", _EVIL]

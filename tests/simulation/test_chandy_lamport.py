@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.experiments.markers import skewed_job
+from backend.experiments.measuring import Variant, chain_job, checkpoints_of, late
 from backend.experiments.triggering import INITIATIONS, wide_job
 from backend.runtime.coordinator.coordinator import Completed
 from backend.runtime.engine.jobfile import JobSpec
@@ -216,16 +218,19 @@ def test_a_broadcast_makes_the_other_messages_of_the_coordinator_wait() -> None:
 
 
 def test_a_subtask_that_waits_for_markers_does_not_count_as_writing() -> None:
-    by_sources, by_all = (
-        _triggered(skewed_job({"runtime.chandy-lamport.enabled": True, **more}, load="even", seed=0))
-        for more in ({}, _EVERY_TASK)
-    )
-    # The sources write at once, and the tasks behind them when the markers have passed the full channels. A message to
-    # all tasks makes all six write at once. They then wait for the markers and write their logs.
-    assert (by_sources.concurrent_writes_max, by_all.concurrent_writes_max) == (4, 6)
-    assert all(m.state_durable_us < m.channels_begun_us for m in _acks(by_all)[-2:])
-    spans = [(m.start_delay_us, m.start_delay_us + m.before_snapshot_us + m.sync_us) for m in _acks(by_all)]
-    assert max(start for start, _ in spans) < 5_000
+    # One source is triggered 300 ms late, and the vertex "second" logs until its marker comes. Each task does 20 ms of
+    # synchronous work before it forwards the marker, so the tasks write their state one after the other.
+    job = late(partial(chain_job, sync="20 ms", order="S-F-L"), delay_us=300_000)
+    (record,) = [m.record for m in checkpoints_of(Variant().of(job(0)))]
+    waiting = record.acks[3, 0].measured
+    assert waiting.state_durable_us is not None
+    assert waiting.channels_begun_us is not None
+    assert waiting.state_durable_us < 20_000
+    assert waiting.channels_begun_us > 200_000
+    # The late source writes when its marker lets the log of the vertex behind it be written.
+    assert record.concurrent_writes_max == 2
+    del record.acks[1, 0]
+    assert record.concurrent_writes_max == 1
 
 
 @pytest.mark.parametrize("more", [_BLOCKING, _BLOCKING | _EVERY_TASK], ids=["sources", "all"])

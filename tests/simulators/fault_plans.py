@@ -400,14 +400,18 @@ class Case:
         if self.seed % 10 == 0:
             self._run_again(watch)
         found = engine.env.faults.struck + _rescales(engine) + self._effects(engine)
-        found[CONTINUED] = self.seed % 4 == 1 and self._continue()
+        found[CONTINUED] = self._continue()
         return +found
 
     def _continue(self) -> bool:
-        """Run the job again in two parts, and check that both together commit the same records."""
-        if self.kind == "corrupt":
-            return False
+        """Run the job again in two parts, and check that both together commit the same records.
+
+        Return whether the seed chose this, and there was a checkpoint to continue from.
+        """
         draws = Stream(self.seed, f"continued {self.kind} of {self.protocol}")
+        # A damaged checkpoint ends the job, so that nothing can be continued.
+        if draws.below(4) or self.kind == "corrupt":
+            return False
         is_exact = self.protocol != AT_LEAST_ONCE
         return run_continued(self.spec(), records=self.records, is_exact=is_exact, draws=draws)
 

@@ -160,7 +160,7 @@ class JobEngine:
 
         The instants of a job file count from the beginning of the run.
         """
-        self.scheduler.after(0, EventClass.RPC, self._deploy)
+        self.scheduler.after(0, EventClass.RPC, self._redeploy, self.attempt)
         for savepoint in self.spec.savepoints:
             self.scheduler.after(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
         for rescale in self.spec.rescales:

@@ -1,4 +1,4 @@
-"""The JSON of the actions on a checkpoint in progress."""
+"""The JSON of the actions on a checkpoint and its job."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class ActionOut(Model):
     is_possible: bool
     reason: str | None
     """The reason why the action is not possible now; null if it is possible."""
+    rule: str | None = None
+    """The id of the rule behind ``reason``, if the protocol of the engine has one."""
     effect: str
     """What the action does, in words."""
     changes: list[ChangeOut] = []

@@ -110,5 +110,8 @@ class ProgressOut(Model):
     unaligned_now: UnalignedOut | None = None
     """Null if the checkpoint is not in progress, or if no queue that may be in front of its barriers was read."""
     actions: list[ActionOut] = Field(default_factory=list)
-    """The actions, each with the reason if it is not possible now. Empty if the checkpoint is not in progress."""
+    """The actions, each with the reason if it is not possible now.
+
+    If the checkpoint has ended, only those on its job, or none if the engine has none.
+    """
     as_of: datetime

@@ -117,6 +117,8 @@ class EngineCapabilities:
     """Whether a request triggers a savepoint of a running job."""
     can_abort_checkpoints: bool = False
     """Whether a request aborts a checkpoint in progress."""
+    can_continue_jobs: bool = False
+    """Whether requests stop a job with a savepoint, and start it again from a checkpoint or savepoint."""
     can_dump_threads: bool = False
     """Whether a request returns the threads of the process that runs a subtask."""
     can_sample_stacks: bool = False
@@ -299,6 +301,7 @@ RUNTIME: Final = EngineCapabilities(
     can_apply_settings_live=True,
     can_trigger_savepoints=True,
     can_abort_checkpoints=True,
+    can_continue_jobs=True,
     restore_rules=RestoreRules.RUNTIME,
     settings=SettingKeys(
         unaligned=f"{_CHECKPOINTING}unaligned.enabled",

@@ -1,4 +1,4 @@
-"""The requests that can be sent to a running job, apart from changes of its settings."""
+"""The requests about a job that can be sent to its target, apart from changes of its settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,22 @@ class AbortCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class StopWithSavepoint:
+    """Take a savepoint and end the job, which can be started from it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFrom:
+    """Start the job again, which has ended, from the checkpoint or savepoint at this location."""
+
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckSettings:
     """Answer whether these settings, as (key, value), can be set now. Nothing changes."""
 
     settings: tuple[tuple[str, str], ...]
 
 
-JobRequest: TypeAlias = TriggerSavepoint | AbortCheckpoint | CheckSettings
+JobRequest: TypeAlias = TriggerSavepoint | AbortCheckpoint | StopWithSavepoint | StartFrom | CheckSettings

@@ -2,7 +2,7 @@
 
 Flink itself reads settings only when a job starts, and its REST API cannot abort a checkpoint. The module uses the
 collector's transport with the same limits: no redirects and no proxies. It reads the target's ``/config`` and writes
-only to the job's paths for settings, savepoints and aborts.
+only to the paths for settings, savepoints, aborts, stops and starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from backend.contracts import flink
 from backend.domain.address_rules import AddressRules
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TargetProtocolError
-from backend.domain.job_request import AbortCheckpoint, CheckSettings, JobRequest, TriggerSavepoint
+from backend.domain.job_request import (
+    AbortCheckpoint,
+    CheckSettings,
+    JobRequest,
+    StartFrom,
+    StopWithSavepoint,
+    TriggerSavepoint,
+)
 from collectors.flink import document, parse
 from collectors.flink.client import open_transport
 
@@ -24,6 +31,7 @@ _RUN = re.compile(r"[0-9a-f]{32}")
 _REFUSED = (400, 409, 422)
 # Without a directory, the engine uses its default one.
 _SAVEPOINT = b'{"cancel-job": false}'
+_STOP = b'{"drain": false}'
 
 
 async def change_settings(
@@ -59,6 +67,10 @@ async def change_settings(
             elif isinstance(change, AbortCheckpoint):
                 path = f"/jobs/{engine_run_id}/checkpoints/{change.checkpoint_id}/abort"
                 await transport.post(path, b"{}", token=token)
+            elif isinstance(change, StopWithSavepoint):
+                await transport.post(f"/jobs/{engine_run_id}/stop", _STOP, token=token)
+            elif isinstance(change, StartFrom):
+                await transport.post("/jobs", orjson.dumps({"savepointPath": change.location}), token=token)
             elif isinstance(change, CheckSettings):
                 # An older runtime does not have this path and refuses it. It would ignore an unknown parameter of the
                 # path for changes, and make the change.
@@ -78,6 +90,8 @@ def _must_be_able(engine: EngineCapabilities, change: Mapping[str, str] | JobReq
         is_able, text = engine.can_trigger_savepoints, f"{engine.name} has no request for a savepoint"
     elif isinstance(change, AbortCheckpoint):
         is_able, text = engine.can_abort_checkpoints, f"{engine.name} has no request that aborts a checkpoint"
+    elif isinstance(change, StopWithSavepoint | StartFrom):
+        is_able, text = engine.can_continue_jobs, f"{engine.name} has no request that stops a job and starts it again"
     else:
         text = f"{engine.name} takes these settings when the job starts: change them and restart it"
         if not engine.can_apply_settings_live:

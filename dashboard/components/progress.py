@@ -26,12 +26,16 @@ ACTION_WORDS = {
     CheckpointAction.SWITCH_TO_UNALIGNED: "Switch to unaligned",
     CheckpointAction.SAVEPOINT: "Take a savepoint",
     CheckpointAction.ABORT: "Abort",
+    CheckpointAction.STOP: "Stop with savepoint",
+    CheckpointAction.START: "Start from this checkpoint",
 }
 _ACTION_ICONS = {
     CheckpointAction.EXTEND_TIMEOUT: "clock",
     CheckpointAction.SWITCH_TO_UNALIGNED: "swap",
     CheckpointAction.SAVEPOINT: "store",
     CheckpointAction.ABORT: "cross",
+    CheckpointAction.STOP: "store",
+    CheckpointAction.START: "play",
 }
 _OUTLOOKS = {
     Outlook.FINISHES: ("clock", Tone.INFO),
@@ -74,9 +78,7 @@ def panel(page: str) -> html.Div:
                 after=html.Div([waiting, *actions], className="progress-end") if is_of_job else waiting,
                 height_px=210,
             ),
-            confirming.dialog(
-                f"{page}-action", "Act on the checkpoint in progress", "Confirm", icon="check", has_name=True
-            ),
+            confirming.dialog(f"{page}-action", "Act on the checkpoint", "Confirm", icon="check", has_name=True),
             dcc.Store(id=f"{page}-progress-target"),
             dcc.Store(id=f"{page}-progress-digest"),
         ],
@@ -124,16 +126,23 @@ def actions(page: str, progress: ProgressOut) -> list[Component]:
     """Build a button for each action.
 
     An action that is not possible now has an inactive button, with the reason below it. Of a checkpoint that has ended,
-    the job's page has links to what is known about it.
+    the job's page also has links to what is known about it.
     """
-    if progress.status.is_terminal:
-        return _links(progress) if page == "job" else []
+    links = _links(progress) if progress.status.is_terminal and page == "job" else []
+    if not progress.actions:
+        return links
     buttons = [_button(page, a) for a in progress.actions]
-    reasons = [f"{ACTION_WORDS[a.action]} is not possible: {a.reason}." for a in progress.actions if not a.is_possible]
+    reasons = [f"{ACTION_WORDS[a.action]} is not possible: {why(a)}." for a in progress.actions if not a.is_possible]
     return [
+        *links,
         html.Div(buttons, className="action-buttons"),
         *([html.P(" ".join(reasons), className="hint")] if reasons else []),
     ]
+
+
+def why(action: ActionOut) -> str:
+    """Return why an action is not possible, with the rule behind it if there is one."""
+    return f"{action.reason}" if action.rule is None else f"{action.reason} ({action.rule})"
 
 
 def _links(progress: ProgressOut) -> list[Component]:
@@ -157,7 +166,7 @@ def _button(page: str, action: ActionOut) -> Component:
         id={"type": f"{page}-act", "action": action.action.value},
         type="button",
         disabled=not action.is_possible,
-        title=action.reason or action.effect,
+        title=action.effect if action.is_possible else why(action),
         className="button",
     )
 

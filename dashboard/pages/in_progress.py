@@ -122,7 +122,7 @@ async def ask(
     found = await client.progress(target["job"], target["run"], target["checkpoint"])
     action = next((a for a in found.actions if a.action.value == pressed["action"]), None)
     if action is None or not action.is_possible:
-        reason = f"checkpoint {found.checkpoint_id} has ended" if action is None else action.reason
+        reason = f"checkpoint {found.checkpoint_id} has ended" if action is None else progress.why(action)
         return {"message": cards.answer(False, f"This is not possible any more: {reason}.")}
     job = await client.graph(target["job"])
     settings = {c.key: c.proposed for c in action.changes}

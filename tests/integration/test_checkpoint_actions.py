@@ -12,7 +12,8 @@ from backend.contracts.checkpoint_actions import ActionTakenOut
 from backend.contracts.progress import ProgressOut
 from backend.domain.checkpoint import CheckpointConfig, Guarantee, Protocol
 from backend.domain.engines import FLINK, RUNTIME
-from backend.domain.job_request import AbortCheckpoint, TriggerSavepoint
+from backend.domain.job_request import AbortCheckpoint, StartFrom, StopWithSavepoint, TriggerSavepoint
+from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, completed, in_progress, job, observation
@@ -36,11 +37,13 @@ class Room:
     async def change(self, url, run, change, timeout_s, token, *, kind, rules):
         self.sent.append((url, run, change))
 
-    async def open(self, of=RUNTIME, config=_ALIGNED, checkpoint=None):
+    async def open(self, of=RUNTIME, config=_ALIGNED, checkpoint=None, *, has_job_ended=False):
         self.clock.at = NOW
         new = NewTarget(url=_URL, name="demo", origin=TargetOrigin.API)
         target = (await TargetRepository(self.engine).add(new, at=NOW)).id
         seen = replace(job([checkpoint or in_progress(4, acknowledged_count=4)]), config=config)
+        if has_job_ended:
+            seen = replace(seen, state=JobState.ENDED, engine_state="FINISHED", ended_at=NOW)
         await self.writer.write(replace(observation(target, seen), engine=of, engine_version=None))
 
     async def get(self, client, path, model):
@@ -73,6 +76,7 @@ async def test_each_action_is_sent_as_it_was_confirmed_and_becomes_an_annotation
         ("switch-to-unaligned", True),
         ("savepoint", True),
         ("abort", True),
+        ("stop-with-savepoint", True),
     ]
     for action in found.actions:
         body = {"action": action.action, "settings": {c.key: c.proposed for c in action.changes}, "author": "ann"}
@@ -85,6 +89,7 @@ async def test_each_action_is_sent_as_it_was_confirmed_and_becomes_an_annotation
         {_UNALIGNED: "true"},
         TriggerSavepoint(),
         AbortCheckpoint(4),
+        StopWithSavepoint(),
     ]
     assert {(url, run) for url, run, _ in room.sent} == {(_URL, "a" * 32)}
     notes = (await room.get(client, f"{job_root}/annotations", Page[AnnotationOut])).items
@@ -93,6 +98,7 @@ async def test_each_action_is_sent_as_it_was_confirmed_and_becomes_an_annotation
         f"checkpoint 4: switched to unaligned ({_UNALIGNED}: true)",
         "checkpoint 4: savepoint triggered",
         "checkpoint 4: aborted",
+        "checkpoint 4: stop of the job with a savepoint requested",
     }
     assert all((n.tags, n.author) == (["action"], "ann") for n in notes)
 
@@ -129,8 +135,37 @@ async def test_other_values_than_those_that_were_confirmed_are_not_set(client, r
     assert room.sent == []
 
 
-async def test_an_ended_checkpoint_takes_no_action(client, room):
-    await room.open(checkpoint=completed(4))
+@pytest.mark.parametrize(
+    ("changes", "has_job_ended", "reason", "rule"),
+    [
+        ({}, False, "the job still runs, and both would write to its external system", "SNK-3"),
+        ({}, True, None, None),
+        ({"is_discarded": True}, True, "it was dropped after newer ones were complete", "CO-12"),
+        ({"external_path": None}, True, "its location is not known", "CK-3"),
+    ],
+)
+async def test_a_job_is_stopped_with_a_savepoint_and_started_from_an_ended_checkpoint(
+    client, room, changes, has_job_ended, reason, rule
+):
+    ended = completed(4)
+    location = f"runtime:/{'a' * 32}/chk-4"
+    header = replace(ended.header, **{"external_path": location, "is_discarded": False} | changes)
+    await room.open(checkpoint=replace(ended, header=header), has_job_ended=has_job_ended)
+    _, root = await room.root(client)
+    stop, start = (await room.get(client, f"{root}/progress", ProgressOut)).actions
+    assert (stop.action, stop.rule) == ("stop-with-savepoint", "SV-3" if has_job_ended else None)
+    assert (start.action, start.reason, start.rule) == ("start-from", reason, rule)
+    for action, request in ((stop, StopWithSavepoint()), (start, StartFrom(location))):
+        room.sent.clear()
+        answer = await client.post(f"{root}/actions", json={"action": action.action})
+        assert answer.status_code == (200 if action.is_possible else 409), answer.text
+        assert [change for _, _, change in room.sent] == ([request] if action.is_possible else [])
+        if not action.is_possible:
+            assert Problem.model_validate_json(answer.content).detail == f"{action.reason} ({action.rule})"
+
+
+async def test_an_ended_checkpoint_of_flink_takes_no_action(client, room):
+    await room.open(FLINK, checkpoint=completed(4))
     _, root = await room.root(client)
     refused = await client.post(f"{root}/actions", json={"action": "abort"})
     assert refused.status_code == 409, refused.text

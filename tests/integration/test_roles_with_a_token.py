@@ -23,7 +23,7 @@ from backend.domain.address_rules import EVERYWHERE
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import InvalidInputError, TargetProtocolError
-from backend.domain.job_request import AbortCheckpoint, TriggerSavepoint
+from backend.domain.job_request import AbortCheckpoint, StartFrom, StopWithSavepoint, TriggerSavepoint
 from backend.live.access import TokenToChange
 from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
@@ -227,5 +227,14 @@ async def test_requests_reach_the_live_runtime_with_the_token_only(runtime, live
     with pytest.raises(TargetProtocolError, match="401"):
         await send(TriggerSavepoint(), token=None)
     given = [path for method, path, has_token in listener.heard if has_token]
+    listener.heard.clear()
+    await send(StopWithSavepoint(), token=TOKEN)
+    location = f"runtime:/{live_job.id}/chk-1"
+    with pytest.raises(InvalidInputError, match="SNK-3: the job still runs"):
+        await send(StartFrom(location), token=TOKEN)
+    with pytest.raises(TargetProtocolError, match="401"):
+        await send(StartFrom(location), token=None)
+    changes = {path for method, path, has_token in listener.heard if has_token}
+    assert changes == {f"{PREFIX}/jobs/{live_job.id}/stop", f"{PREFIX}/jobs"}
     assert given[0] == f"{PREFIX}/jobs/{live_job.id}/savepoints"
     assert set(given[1:]) == {f"{PREFIX}/jobs/{live_job.id}/checkpoints/{pending.id}/abort"}

@@ -1,4 +1,4 @@
-"""The actions on a checkpoint in progress: which ones its engine allows now, and taking them.
+"""The actions on a checkpoint and its job: which ones its engine allows now, and taking them.
 
 Each action that was sent becomes an annotation of the job, so that the timeline shows what was done and when. The rules
 that decide whether an action is possible are pure functions. Invariant: an action that changes settings sets exactly
@@ -16,12 +16,13 @@ from backend.analysis.words import sentences as say
 from backend.contracts.advice import ChangeOut
 from backend.contracts.annotations import AnnotationIn
 from backend.contracts.checkpoint_actions import ActionIn, ActionOut, ActionTakenOut
-from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, Guarantee
+from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, CheckpointStatus, Guarantee
 from backend.domain.checkpoint_action import CheckpointAction
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import ConflictError, RateLimitedError, StoreUnavailableError
-from backend.domain.job_request import AbortCheckpoint, JobRequest, TriggerSavepoint
+from backend.domain.job_request import AbortCheckpoint, JobRequest, StartFrom, StopWithSavepoint, TriggerSavepoint
+from backend.domain.observation import JobState
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened
 from backend.services.jobs.annotations import AnnotationService
 from backend.services.jobs.evidence import is_lost
@@ -50,7 +51,7 @@ class ActionService:
         self._annotations = annotations
 
     async def take(self, key: CheckpointKey, wanted: ActionIn) -> ActionTakenOut:
-        """Take an action on the checkpoint in progress.
+        """Take an action on the checkpoint or its job.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
@@ -63,12 +64,13 @@ class ActionService:
         if action is None:
             raise ConflictError("the checkpoint has ended, or its engine has no actions", kind="action-not-available")
         if not action.is_possible:
-            raise ConflictError(str(action.reason), kind="action-not-available")
+            rule = "" if action.rule is None else f" ({action.rule})"
+            raise ConflictError(f"{action.reason}{rule}", kind="action-not-available")
         settings = {c.key: c.proposed for c in action.changes}
         if settings != wanted.settings:
             text = f"the settings have changed: the action would now set {_listed(settings)}"
             raise ConflictError(text, kind="settings-changed")
-        await self._changer.send(opened.run, settings or _request(wanted.action, key.checkpoint_id))
+        await self._changer.send(opened.run, settings or _request(wanted.action, opened.record.header))
         return await self._taken(opened, action, wanted.author)
 
     async def _taken(self, opened: Opened, action: ActionOut, author: str | None) -> ActionTakenOut:
@@ -89,11 +91,19 @@ _DONE = {
     CheckpointAction.SAVEPOINT: "savepoint triggered",
     CheckpointAction.SWITCH_TO_UNALIGNED: "switched to unaligned",
     CheckpointAction.ABORT: "aborted",
+    CheckpointAction.STOP: "stop of the job with a savepoint requested",
+    CheckpointAction.START: "job started from it",
 }
 
 
-def _request(action: CheckpointAction, checkpoint_id: int) -> JobRequest:
-    return AbortCheckpoint(checkpoint_id) if action is CheckpointAction.ABORT else TriggerSavepoint()
+def _request(action: CheckpointAction, header: CheckpointHeader) -> JobRequest:
+    if action is CheckpointAction.ABORT:
+        return AbortCheckpoint(header.checkpoint_id)
+    if action is CheckpointAction.STOP:
+        return StopWithSavepoint()
+    if action is CheckpointAction.START:
+        return StartFrom(str(header.external_path))
+    return TriggerSavepoint()
 
 
 def _listed(settings: dict[str, str]) -> str:
@@ -101,16 +111,24 @@ def _listed(settings: dict[str, str]) -> str:
 
 
 def actions_of(opened: Opened) -> list[ActionOut]:
-    """Return every action on a checkpoint, each with the reason if it is not possible. Empty if it has ended."""
+    """Return every action on a checkpoint and its job, each with the reason if it is not possible.
+
+    If the checkpoint has ended, only actions on the job are left, or none if the engine has no requests for them.
+    """
     header = opened.record.header
-    if header.status.is_terminal or is_lost(opened.record, opened.run) or opened.run.engine.is_micro_batched:
+    if opened.run.engine.is_micro_batched:
         return []
     config, engine = opened.evidence.config, opened.run.engine
+    has_ended = opened.run.state is JobState.ENDED or opened.run.ended_at is not None
+    of_job = [_stop(has_ended=has_ended)] if engine.can_continue_jobs else []
+    if header.status.is_terminal or is_lost(opened.record, opened.run):
+        return [*of_job, _start(header, has_ended=has_ended)] if of_job else []
     return [
         _extend(engine, config),
         _switch(engine, config),
         _savepoint(engine),
         _abort(engine, header),
+        *of_job,
     ]
 
 
@@ -171,7 +189,37 @@ def _abort(engine: EngineCapabilities, header: CheckpointHeader) -> ActionOut:
     return _out(CheckpointAction.ABORT, effect, reason)
 
 
+def _stop(*, has_ended: bool) -> ActionOut:
+    """Return the stop with a savepoint. A stopping job refuses another stop itself."""
+    reason, rule = ("the job has ended", "SV-3") if has_ended else (None, None)
+    effect = "The job takes a savepoint and ends. It can be started from the savepoint again."
+    return _out(CheckpointAction.STOP, effect, reason, rule=rule)
+
+
+def _start(header: CheckpointHeader, *, has_ended: bool) -> ActionOut:
+    """Return the start from a checkpoint that has ended. The target checks the rest, such as newer output (CO-8)."""
+    reason, rule = None, None
+    if header.status is CheckpointStatus.FAILED:
+        reason, rule = "it failed", "CO-7"
+    elif header.is_discarded:
+        reason, rule = "it was dropped after newer ones were complete", "CO-12"
+    elif header.external_path is None:
+        reason, rule = "its location is not known", "CK-3"
+    elif not has_ended:
+        reason, rule = "the job still runs, and both would write to its external system", "SNK-3"
+    effect = "The job starts again with the same graph and settings. It continues from this state, and its output too."
+    return _out(CheckpointAction.START, effect, reason, rule=rule)
+
+
 def _out(
-    action: CheckpointAction, effect: str, reason: str | None, changes: list[ChangeOut] | None = None
+    action: CheckpointAction,
+    effect: str,
+    reason: str | None,
+    changes: list[ChangeOut] | None = None,
+    *,
+    rule: str | None = None,
 ) -> ActionOut:
-    return ActionOut(action=action, is_possible=reason is None, reason=reason, effect=effect, changes=changes or [])
+    is_possible = reason is None
+    return ActionOut(
+        action=action, is_possible=is_possible, reason=reason, rule=rule, effect=effect, changes=changes or []
+    )

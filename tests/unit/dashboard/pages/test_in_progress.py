@@ -9,7 +9,10 @@ from typing import cast
 import pytest
 from dash.exceptions import PreventUpdate
 
+from backend.contracts.checkpoint_actions import ActionOut
 from backend.contracts.progress import ProgressOut, UnalignedOut
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.checkpoint_action import CheckpointAction
 from backend.domain.observation import JobState
 from backend.domain.progress import Outlook
 from dashboard import text
@@ -73,6 +76,20 @@ async def test_an_ended_checkpoint_shows_its_phases_and_links_where_one_in_progr
     # A checkpoint in progress has no largest value yet.
     running = await ui.call("job-head.children", job_values("jruntime"), by="tick.n_intervals")
     assert "phases" not in running["job-progress-target"]["data"]
+
+
+@pytest.mark.parametrize("page", ["job", "cp"])
+def test_an_ended_checkpoint_has_buttons_for_its_job_and_a_refusal_names_its_rule(page):
+    ended = example("progress").model_copy(update={"status": CheckpointStatus.COMPLETED})
+    stop = ActionOut(action=CheckpointAction.STOP, is_possible=True, reason=None, effect="it ends")
+    start = ActionOut(
+        action=CheckpointAction.START, is_possible=False, reason="the job still runs", rule="SNK-3", effect="it starts"
+    )
+    shown = texts(progress.actions(page, ended.model_copy(update={"actions": [stop, start]})))
+    buttons = "Stop with savepoint Start from this checkpoint"
+    refusal = "Start from this checkpoint is not possible: the job still runs (SNK-3)."
+    assert shown == ("Phases Compare Space-time " if page == "job" else "") + f"{buttons} {refusal}"
+    assert progress.actions("cp", ended.model_copy(update={"actions": []})) == []
 
 
 async def test_the_panel_of_an_ended_job_has_no_room_for_another_checkpoint(ui):

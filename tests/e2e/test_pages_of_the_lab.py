@@ -38,6 +38,18 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         focus(page.locator(".lab-slider [role=slider]").nth(1))
         page.keyboard.press("ArrowRight")
         expect(page).to_have_url(re.compile(r"duration=30"))
+        # The other settings open with the keyboard. A value that cannot be used is said at its field.
+        focus(page.locator("#lab-more-summary"))
+        page.keyboard.press("Enter")
+        field = page.locator(".lab-setting", has_text="execution.buffer-timeout.interval")
+        field.locator("input").fill("soon")
+        expect(field.locator(".lab-problem")).to_contain_text("'soon' is not a valid value; a duration")
+        expect(page).to_have_url(re.compile(r"execution\.buffer-timeout\.interval=soon"))
+        assert overflowing(page) == []
+        assert small_targets(page) == []
+        field.locator("input").fill("")
+        expect(field.locator(".lab-problem")).to_be_empty()
+        page.locator("#lab-more-summary").click()
         focus(page.locator("#lab-run"))
         page.keyboard.press("Enter")
         expect(page.locator("#lab-status")).to_contain_text("completed")

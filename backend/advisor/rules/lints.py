@@ -48,6 +48,11 @@ OPTIONS = (
 # From this amount on, reading and processing the in-flight data after a restore takes long enough to matter.
 _PERSISTED_LARGE_BYTES = 256 << 20
 _SYNC_STUCK_MS = 30_000
+_UNION_DOCS = f"{_DOCS}dev/datastream/fault-tolerance/state/#using-operator-state"
+_OWN_PART = (
+    "Look at the operators of this vertex that restore list state. A subtask must keep only its own part of what it"
+    " gets from getUnionListState, or must use getListState."
+)
 _ONLY_FEWER_SUBTASKS = "FLINK-31963"
 
 
@@ -253,6 +258,9 @@ def _multiplying(known: Situation) -> Iterator[Lint]:
     found = multiplying.of_job(known.evidence)
     if found is None:
         return
+    if not found.is_decided:
+        yield _may_multiply(known, found)
+        return
     factor = say.times(median(found.factors) or 0.0)
     sizes = ", ".join(say.size(size) for size in found.sizes_bytes)
     like = ""
@@ -268,9 +276,23 @@ def _multiplying(known: Situation) -> Iterator[Lint]:
         f"It had {sizes} of state before, between and after the last {len(found.factors)} restarts. In between, it"
         f" kept its size.{like} In the end, an acknowledgement no longer fits into a message, or a restore runs out of"
         " memory.",
-        "Look at the operators of this vertex that restore list state. A subtask must keep only its own part of what it"
-        " gets from getUnionListState, or must use getListState. A savepoint keeps the size that the state has by now.",
-        f"{_DOCS}dev/datastream/fault-tolerance/state/#using-operator-state",
+        f"{_OWN_PART} A savepoint keeps the size that the state has by now.",
+        _UNION_DOCS,
+    )
+
+
+def _may_multiply(known: Situation, found: multiplying.Multiplying) -> Lint:
+    before, after = (say.size(size) for size in found.sizes_bytes)
+    return Lint(
+        "state-multiplies",
+        LintLevel.WARNING,
+        f"The state of {known.name(found.vertex_id)} may multiply with each restart",
+        f"It had {before} before the last restart and {after} after it, {say.times(found.factors[0])} as much, and kept"
+        f" its size otherwise. The vertex has {found.subtask_count} subtasks: if each of them restores the union list"
+        " state of all and adds it to its own, it looks like this. One restart is not enough to tell it from a change"
+        " of the input or of the job. The size after the next restart decides.",
+        f"{_OWN_PART} If none does that, nothing is wrong.",
+        _UNION_DOCS,
     )
 
 

@@ -2,7 +2,8 @@
 
 Flink gives the whole of union list state to every subtask. If each of them adds it to what it writes next, the state is
 as many times as large after each restore as the vertex has subtasks. The size alone does not show which state it is.
-Growth by input is told apart: it goes on between restarts, and no restart multiplies it.
+Growth by input is told apart: it goes on between restarts, and no restart multiplies it. One restart decides nothing,
+but a factor that is the number of subtasks is worth a line: the next restart decides.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _FLAT_MAX = 1.25
 _SIZE_MIN_BYTES = 1 << 20
 # Two factors are alike, or as large as the parallelism, within this factor.
 _ALIKE_MAX = 1.5
+# The factor of one restart is the number of subtasks within this factor. Two subtasks are too few to tell.
+_SAME_MAX = 1.25
+_SUBTASKS_MIN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,11 @@ class Multiplying:
         return tuple(b / a for a, b in pairwise(self.sizes_bytes))
 
     @property
+    def is_decided(self) -> bool:
+        """Whether several restarts multiplied the state. A single one may go with a change of the input or the job."""
+        return len(self.factors) >= _STEPS_MIN
+
+    @property
     def is_by_parallelism(self) -> bool:
         """Whether each restart multiplied the state by about the number of subtasks, as union list state does it."""
         return all(_are_alike(f, self.subtask_count) for f in self.factors)
@@ -55,11 +64,11 @@ def of_job(evidence: JobEvidence) -> Multiplying | None:
         if c.header.status is CheckpointStatus.COMPLETED and c.header.kind is CheckpointKind.CHECKPOINT and c.details
     ]
     periods = _periods(completed, restarts)
-    if len(periods) <= _STEPS_MIN:
+    if len(periods) < 2:
         return None
     vertices = {d.vertex_id for c in completed for d in c.details}
     found = [m for v in sorted(vertices) if (m := _of_vertex(v, periods)) is not None]
-    return max(found, key=lambda m: m.sizes_bytes[-1], default=None)
+    return max(found, key=lambda m: (m.is_decided, m.sizes_bytes[-1]), default=None)
 
 
 def _periods(completed: Sequence[Checkpoint], restarts: Sequence[datetime]) -> list[list[Checkpoint]]:
@@ -83,10 +92,13 @@ def _of_vertex(vertex_id: VertexId, periods: Sequence[Sequence[Checkpoint]]) -> 
     counts = {d.subtask_count for p in periods[-len(sizes) :] for c in p if (d := c.detail(vertex_id)) is not None}
     # A size that is known once may be one point of steady growth.
     repeated = sum(len(row) > 1 for row in rows[-len(sizes) :]) if sizes else 0
-    if len(sizes) <= _STEPS_MIN or sizes[-1] < _SIZE_MIN_BYTES or len(counts) != 1 or repeated < _STEPS_MIN:
+    if len(sizes) < 2 or sizes[-1] < _SIZE_MIN_BYTES or len(counts) != 1 or repeated < _STEPS_MIN:
         return None
     found = Multiplying(vertex_id, counts.pop(), tuple(sizes))
-    return found if _are_alike(min(found.factors), max(found.factors)) else None
+    if found.is_decided:
+        return found if _are_alike(min(found.factors), max(found.factors)) else None
+    is_same = _are_alike(found.factors[0], found.subtask_count, _SAME_MAX)
+    return found if is_same and found.subtask_count >= _SUBTASKS_MIN else None
 
 
 def _size_bytes(checkpoint: Checkpoint, vertex_id: VertexId) -> float | None:
@@ -97,5 +109,5 @@ def _size_bytes(checkpoint: Checkpoint, vertex_id: VertexId) -> float | None:
     return float(sum(known)) if known and len(known) == len(sizes) else None
 
 
-def _are_alike(one: float, other: float) -> bool:
-    return max(one, other) <= _ALIKE_MAX * min(one, other)
+def _are_alike(one: float, other: float, limit: float = _ALIKE_MAX) -> bool:
+    return max(one, other) <= limit * min(one, other)

@@ -406,3 +406,7 @@ def test_state_that_each_restart_multiplies_is_reported_with_its_sizes_and_what_
     assert "120 kB, 480 kB, 1.9 MB of state before, between and after the last 2 restarts" in found.detail
     assert "about the number of its subtasks (4)" in found.detail
     assert "state-multiplies" not in _codes(advised(rows, [], exceptions=restarts[:1]))
+    once = _one(advised(rows[3:], [], exceptions=restarts[1:]), "state-multiplies")
+    assert (once.level, once.headline) == (LintLevel.WARNING, "The state of last may multiply with each restart")
+    assert "480 kB before the last restart and 1.9 MB after it, 4.0 times as much" in once.detail
+    assert "The size after the next restart decides." in once.detail

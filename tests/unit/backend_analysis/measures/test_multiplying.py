@@ -51,11 +51,25 @@ def test_another_factor_than_the_number_of_subtasks_is_found_but_not_called_unio
     assert found.is_by_parallelism is is_union
 
 
+def test_one_restart_that_multiplies_the_state_by_the_number_of_subtasks_is_found_and_decides_nothing():
+    found = multiplying.of_job(_job(UNION[1:]))
+
+    assert found is not None
+    assert (found.vertex_id, found.factors, found.is_decided) == (MIDDLE, (4.0,), False)
+    decided = multiplying.of_job(_job(UNION))
+    assert decided is not None
+    assert decided.is_decided
+    assert multiplying.of_job(_job(((400_000,) * 3, (800_000,) * 3), subtasks=2)) is None, "the input may double it"
+
+
 @pytest.mark.parametrize(
     "periods",
     [
-        # One restart may go with a change of the input or of the job.
-        UNION[1:],
+        # One restart, with another factor than the number of subtasks, or with a size that is known once.
+        ((160_000,) * 3, (480_000,) * 3),
+        ((30_000,) * 3, (480_000,) * 3),
+        ((120_000,), (480_000,) * 3),
+        ((30_000, 60_000, 120_000), (480_000,) * 3),
         # The state grows between the restarts.
         ((30_000, 60_000, 120_000), (240_000, 480_000, 960_000), (2_000_000, 4_000_000, 8_000_000)),
         # Each restart doubles it, which the input may do.

@@ -97,6 +97,8 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/ingest/spark"),
 }
 _CHANGES_OF_THE_RUNTIME = {
+    ("POST", "/runtime/v1/jobs"),
+    ("PATCH", "/runtime/v1/jobs/{job}"),
     ("POST", "/runtime/v1/jobs/{job}/checkpoints"),
     ("POST", "/runtime/v1/jobs/{job}/checkpoints/{checkpoint}/abort"),
     ("POST", "/runtime/v1/jobs/{job}/savepoints"),

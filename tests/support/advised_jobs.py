@@ -12,7 +12,18 @@ from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.engines import EngineCapabilities, flink
 from backend.domain.pressure import VertexPressure
-from tests.support.handwritten_jobs import ALIGNED, LAST, MIDDLE, SOURCE, detail, failed, held_back, job, reading
+from tests.support.handwritten_jobs import (
+    ALIGNED,
+    LAST,
+    MIDDLE,
+    SOURCE,
+    completed,
+    detail,
+    failed,
+    held_back,
+    job,
+    reading,
+)
 
 FOUR = (0, 1, 2, 3)
 EXACTLY_ONCE = replace(ALIGNED, mode="exactly_once", max_concurrent=1)
@@ -30,6 +41,12 @@ def expired_run(count: int = 8, after_ms: int = 3_000) -> list[Checkpoint]:
     """Build checkpoints that expire before the last vertex has received the barrier."""
     rows = (detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_500] * 4), detail(LAST, first=[None] * 4))
     return [failed(n, *rows, after_ms=after_ms) for n in range(1, count + 1)]
+
+
+def writing(number: int, took_ms: int, *, every_s: float = 5.0) -> Checkpoint:
+    """Build a checkpoint whose duration is the time in which all subtasks write."""
+    vertices = (SOURCE, MIDDLE, LAST)
+    return completed(number, *(detail(v, first=[2] * 4, async_=took_ms - 2) for v in vertices), every_s=every_s)
 
 
 def persisting(checkpoint: Checkpoint, subtask_bytes: int, async_ms: int = 5) -> Checkpoint:

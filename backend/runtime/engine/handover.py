@@ -37,13 +37,15 @@ def kept_checkpoint(engine: JobEngine, checkpoint_id: int, *, is_at_own_risk: bo
         record = next((each for each in coordinator.history if each.id == checkpoint_id), None)
         if record is None:
             raise UnknownEntityError(kind="checkpoint", id=checkpoint_id)
-        is_dropped = record.state is CheckpointState.COMPLETED
-        raise PlanError(
-            f"checkpoint {checkpoint_id} {'was dropped after newer ones were complete' if is_dropped else 'failed'}",
-            rule="CO-12" if is_dropped else "CO-7",
-            vertex=None,
-            fix=f"start from checkpoint {max(kept)}" if kept else "start without a checkpoint",
-        )
+        fix = f"start from checkpoint {max(kept)}" if kept else "start without a checkpoint"
+        if record.state is CheckpointState.COMPLETED:
+            raise PlanError(
+                f"checkpoint {checkpoint_id} was dropped after newer ones were complete",
+                rule="CO-12",
+                vertex=None,
+                fix=fix,
+            )
+        raise PlanError(f"checkpoint {checkpoint_id} failed", rule="CO-7", vertex=None, fix=fix)
     if newest is not None and checkpoint_id < newest.record.id and not is_at_own_risk:
         raise PlanError(
             f"checkpoint {newest.record.id} has committed output since, which would be committed a second time",

@@ -204,6 +204,12 @@ WORDS: Final[Mapping[str, SettingWords]] = {
     "runtime.chandy-lamport.markers-overtake": SettingWords(
         _G.CHANDY_LAMPORT, "Markers overtake", "Whether markers overtake queued data.", _chandy_lamport
     ),
+    "runtime.chandy-lamport.marked-channels": SettingWords(
+        _G.CHANDY_LAMPORT,
+        "Marked channels",
+        "A channel whose marker was read is processed further, or blocked until the last marker is read.",
+        _chandy_lamport,
+    ),
     "runtime.spilling": SettingWords(
         _G.IN_FLIGHT,
         "Spilling",

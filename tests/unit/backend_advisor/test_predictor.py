@@ -22,7 +22,7 @@ from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.engines import RUNTIME, flink
 from backend.services.whatif.models import ModelledJob
 from backend.services.whatif.presenting import checked, measured_of, prediction_of
-from tests.support.advised_jobs import EXACTLY_ONCE, UNALIGNED, persisting, readings, slow_run
+from tests.support.advised_jobs import EXACTLY_ONCE, UNALIGNED, persisting, readings, slow_run, writing
 from tests.support.chosen_jobs import QUICK, outcome
 from tests.support.handwritten_jobs import LAST, chain, job, quick
 
@@ -64,20 +64,20 @@ def _with_much_in_flight(draw):
 def _crowded(draw):
     """Checkpoints run for most of the time: a longer interval is advised."""
     took = draw.randint(2_700, 4_800)
-    return job([quick(n, took) for n in range(1, 11)], readings(0.0, busy=0.3), config=EXACTLY_ONCE), flink(_VERSION)
+    return job([writing(n, took) for n in range(1, 11)], readings(0.0, busy=0.3), config=EXACTLY_ONCE), flink(_VERSION)
 
 
 def _varied(draw):
     """They do so, and vary: a pause is advised."""
     took = [draw.randint(1_900, 2_100) if n % 3 else draw.randint(8_000, 10_000) for n in range(1, 11)]
-    run = [quick(n, ms) for n, ms in enumerate(took, start=1)]
+    run = [writing(n, ms) for n, ms in enumerate(took, start=1)]
     return job(run, readings(0.0, busy=0.3), config=EXACTLY_ONCE), flink(_VERSION)
 
 
 def _near_the_timeout(draw):
     """A longer timeout is advised."""
     config = replace(EXACTLY_ONCE, interval_ms=2_500, timeout_ms=2_600)
-    run = [quick(n, draw.randint(870, 930)) for n in range(1, 11)]
+    run = [writing(n, draw.randint(870, 930)) for n in range(1, 11)]
     return job(run, readings(0.0, busy=0.3), config=config), flink(_VERSION)
 
 

@@ -273,6 +273,7 @@ _NOT_REFUSED = {
     VerdictKind.SKEW,
     VerdictKind.STRAGGLER,
     VerdictKind.SLOW_HOST,
+    VerdictKind.LOST_ROWS,
 }
 
 

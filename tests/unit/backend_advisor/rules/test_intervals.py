@@ -15,19 +15,14 @@ from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import RUNTIME, flink
 from backend.domain.verdict import VerdictKind
-from tests.support.advised_jobs import EXACTLY_ONCE, advised, expected, expired_run, on, readings, slow_run
-from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, completed, detail, job
+from tests.support.advised_jobs import EXACTLY_ONCE, advised, expected, expired_run, on, readings, slow_run, writing
+from tests.support.handwritten_jobs import MIDDLE, START, completed, detail, job
 
 IDLE = readings(held=0.0, busy=0.3)
 
 
 def taking(*durations_ms, every_s=5.0):
-    """Build checkpoints that take this long to write."""
-    vertices = (SOURCE, MIDDLE, LAST)
-    return [
-        completed(n, *(detail(v, first=[2] * 4, async_=ms - 2) for v in vertices), every_s=every_s)
-        for n, ms in enumerate(durations_ms, start=1)
-    ]
+    return [writing(n, ms, every_s=every_s) for n, ms in enumerate(durations_ms, start=1)]
 
 
 def interval_of(advice):

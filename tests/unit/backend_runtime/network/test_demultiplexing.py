@@ -209,7 +209,7 @@ def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without
         initialization=Initialization(0),
         event_time=SimpleNamespace(
             restored=lambda watermark_us: None,
-            on_status=lambda channel, status, *, counts_at_once: told.append((channel.index, status, counts_at_once))
+            on_status=lambda channel, status, *, counts_at_once: told.append((channel.index, status, counts_at_once)),
         ),
         become_running=partial(done.append, "running"),
     )

@@ -24,12 +24,12 @@ from backend.advisor.advice import (
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.losses import BOUND_SLACK, Losses, is_worth_saving, loss_rows, lost_words
 from backend.advisor.rules.checkpoint_mode import (
-    longer_restore,
     refusal_of_modes,
     refusal_of_settings,
     risks_of_version,
 )
 from backend.advisor.rules.intervals import risks_of_longer, transactions
+from backend.advisor.rules.mode_effects import longer_restore
 from backend.advisor.rules.mode_evidence import mode_rows
 from backend.advisor.rules.spiral import conditions
 from backend.advisor.rules.unaligned_needs import forced_risk, with_needed

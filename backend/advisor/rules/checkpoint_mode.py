@@ -8,18 +8,18 @@ long callback or an outside commit (R-UC-6), a subtask that fails, or an exchang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.losses import Loss, Losses, loss_method, loss_rows, lost_words
 from backend.advisor.proposing import expect
-from backend.advisor.replay import Recordings, Replay, duration_method, persisted_method, write_ms
+from backend.advisor.replay import Recordings, Replay, write_ms
 from backend.advisor.rules import aligned_timeout, spiral, version_faults
 from backend.advisor.rules.aligned_timeout import Choice
 from backend.advisor.rules.intervals import risks_of_longer, transactions
 from backend.advisor.rules.lints import lints_of, version_of
+from backend.advisor.rules.mode_effects import effects_of, of_checkpoints
 from backend.advisor.rules.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
 from backend.advisor.rules.unaligned_needs import forced_risk, with_needed
 from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
@@ -336,7 +336,7 @@ def _no_gain(known: Situation, natural: Replay, choice: Choice) -> NoAdvice | No
     answer = known.predictor.of(proposed)
     if gain is not None and gain >= GAIN_MIN_MS and (answer is None or _is_better(known, answer)):
         return None
-    duration, persisted = _of_checkpoints(_expected(known, choice.chosen, proposed))
+    duration, persisted = of_checkpoints(effects_of(known, choice.chosen, proposed))
     size = persisted.value
     written, speed = write_ms(known, size, size), known.store_bytes_per_ms
     if speed is not None and written.value > GAIN_MIN_MS:
@@ -371,8 +371,8 @@ def _recommend(
     if loss is not None and losses is not None and loss.interval_ms != losses.now.interval_ms:
         proposed = replace(proposed, interval_ms=loss.interval_ms)
         current = replace(current, interval_ms=losses.now.interval_ms)
-    expected = _expected(known, choice.chosen, proposed)
-    duration, persisted = _of_checkpoints(expected)
+    expected = effects_of(known, choice.chosen, proposed)
+    duration, persisted = of_checkpoints(expected)
     rows, saves = choice.reasons, ""
     preconditions, risks = unaligned_preconditions(known), (*forced_risk(proposed), *risks_of_version(known))
     withdrawn_if = withdrawn_if_(known, proposed)
@@ -505,60 +505,6 @@ def _settings(known: Situation, choice: Choice) -> tuple[Setting, Setting]:
         Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms),
         Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms),
     )
-
-
-def _of_checkpoints(expected: Sequence[Expected]) -> tuple[Interval, Interval]:
-    """Return the predicted duration and the predicted persisted bytes."""
-    found = {e.metric: e.predicted for e in expected}
-    return found[Metric.DURATION], found[Metric.PERSISTED]
-
-
-def _expected(known: Situation, chosen: Replay, proposed: Setting) -> tuple[Expected, ...]:
-    before_bytes = median(r.persisted_bytes for r in known.recorded)
-    found = [
-        Expected(
-            Metric.DURATION,
-            UNITS[Metric.DURATION],
-            known.duration_ms,
-            chosen.duration_ms,
-            duration_method(known),
-            known.is_cut_off,
-        ),
-        Expected(
-            Metric.PERSISTED, UNITS[Metric.PERSISTED], before_bytes, chosen.persisted_bytes, persisted_method(known)
-        ),
-    ]
-    if chosen.expired_ratio is not None:
-        count = len(known.recorded)
-        method = f"share of the last {count} checkpoints whose replayed duration reaches the checkpoint timeout"
-        found.append(Expected(Metric.EXPIRED, UNITS[Metric.EXPIRED], known.expired_ratio, chosen.expired_ratio, method))
-    expected = known.predictor.expected(proposed, found)
-    return (*expected, *longer_restore(known, _of_checkpoints(expected)[1]))
-
-
-def longer_restore(known: Situation, persisted: Interval) -> tuple[Expected, ...]:
-    """Return by how much these persisted bytes make a restore longer; nothing if no rate is known.
-
-    No what-if asks this: its restore is the whole outage.
-    """
-    found = restore_ms(known, persisted)
-    method = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
-    return () if found is None else (expect(Metric.RESTORE, None, found, method),)
-
-
-def restore_ms(known: Situation, persisted: Interval) -> Interval | None:
-    """Return the time to read the in-flight data and to process it at the rate of the slowest vertex (CM-7).
-
-    Return None if no rate is known.
-    """
-    if not known.drain_bytes_per_ms:
-        return None
-    speed = min(known.drain_bytes_per_ms.values())
-
-    def of(size: float, which: str) -> float:
-        return size / speed + float(getattr(write_ms(known, size, size), which))
-
-    return Interval(of(persisted.value, "value"), of(persisted.low, "low"), of(persisted.high, "high"))
 
 
 def _candidates(known: Situation, natural: Replay, choice: Choice, proposed: Setting) -> tuple[Candidate, ...]:

@@ -17,7 +17,7 @@ from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Pr
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.replay import write_ms
 from backend.advisor.rules import spiral
-from backend.advisor.rules.checkpoint_mode import restore_ms
+from backend.advisor.rules.mode_effects import restore_ms
 from backend.advisor.rules.spiral import Growth
 from backend.advisor.sentences import will_not_cure
 from backend.advisor.situation import Situation, drain_times

@@ -390,31 +390,6 @@ def test_a_job_whose_checkpoints_are_off_may_still_restart_again_and_again():
     assert read(_rule("JobRestarts"), signal).kind is ReadingKind.ACTIVE
 
 
-@pytest.mark.parametrize(
-    ("seconds_ago", "changes", "kind"),
-    [
-        ((), {}, ReadingKind.CLEAR),
-        ((10,), {}, ReadingKind.ACTIVE),
-        ((10,), {"lost_min_count": 2}, ReadingKind.CLEAR),
-        ((10, 20), {"lost_min_count": 2}, ReadingKind.ACTIVE),
-        ((3_610,), {}, ReadingKind.CLEAR),
-        ((3_610,), {"window_s": 7_200.0}, ReadingKind.ACTIVE),
-    ],
-)
-def test_lost_output_is_paged_although_no_checkpoint_fails(seconds_ago, changes, kind):
-    text = f"sink/0: {losses.EXCEPTION}: {losses.timed_out(300, 1, 1_000)}"
-    lost = tuple(losses.read(NOW - timedelta(seconds=s), text) for s in seconds_ago)
-    reading = read(_rule("RowsLost", **changes), job_signal(*["completed"] * 5, losses=lost))
-
-    assert reading.kind is kind, reading.reason
-    if kind is ReadingKind.ACTIVE:
-        count = len(seconds_ago)
-        held = f"{300 * count} rows in {count} transaction{'s' if count > 1 else ''}"
-        assert reading.annotations["summary"].startswith(f"orders: output is lost: {held} since ")
-        assert "older than their timeout of 1.0 s" in reading.annotations["description"]
-        assert reading.value == count
-
-
 def restarts(*seconds_ago):
     return tuple(NOW - timedelta(seconds=s) for s in seconds_ago)
 

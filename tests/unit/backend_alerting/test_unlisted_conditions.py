@@ -1,4 +1,4 @@
-"""Conditions that the listed checkpoints do not show: checkpoints refused before they start, and growth over days."""
+"""Conditions that listed checkpoints do not show: refused before they start, growth over days, lost rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from backend.alerting.conditions import read
 from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
 from backend.alerting.rules import rule_of, shipped
 from backend.alerting.signals import Place
+from backend.domain import losses
 from backend.domain.growth import Grown
-from tests.support.alert_signals import RUN, growth, job_signal, refusal
+from tests.support.alert_signals import NOW, RUN, growth, job_signal, refusal
 
 
 def _rule(name, **thresholds):
@@ -95,3 +96,28 @@ def test_an_alert_on_growth_says_it_in_a_sentence_and_points_at_no_vertex_if_non
 def test_growth_is_unknown_until_the_history_is_read():
     signal = job_signal("completed", is_growth_read=False)
     assert read(_rule("StateGrowing"), signal).kind is ReadingKind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "changes", "kind"),
+    [
+        ((), {}, ReadingKind.CLEAR),
+        ((10,), {}, ReadingKind.ACTIVE),
+        ((10,), {"lost_min_count": 2}, ReadingKind.CLEAR),
+        ((10, 20), {"lost_min_count": 2}, ReadingKind.ACTIVE),
+        ((3_610,), {}, ReadingKind.CLEAR),
+        ((3_610,), {"window_s": 7_200.0}, ReadingKind.ACTIVE),
+    ],
+)
+def test_lost_output_is_paged_although_no_checkpoint_fails(seconds_ago, changes, kind):
+    text = f"sink/0: {losses.EXCEPTION}: {losses.timed_out(300, 1, 1_000)}"
+    lost = tuple(losses.read(NOW - timedelta(seconds=s), text) for s in seconds_ago)
+    reading = read(_rule("RowsLost", **changes), job_signal(*["completed"] * 5, losses=lost))
+
+    assert reading.kind is kind, reading.reason
+    if kind is ReadingKind.ACTIVE:
+        count = len(seconds_ago)
+        held = f"{300 * count} rows in {count} transaction{'s' if count > 1 else ''}"
+        assert reading.annotations["summary"].startswith(f"orders: output is lost: {held} since ")
+        assert "older than their timeout of 1.0 s" in reading.annotations["description"]
+        assert reading.value == count

@@ -278,6 +278,6 @@ def test_the_commands_of_the_documentation_do_what_it_says(job, capsys, tmp_path
     assert len(commands) == 4
     for _, *arguments in commands:
         at = arguments.index("--duration") + 1
-        arguments[at] = "2s"
+        arguments[at] = "4s"
         assert run(arguments) == 0, capsys.readouterr().err
     assert "continued from unaligned checkpoint" in capsys.readouterr().out

@@ -596,7 +596,5 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
         return ApiUnavailableError(text, kind=kind)
     if answer.status_code == httpx.codes.NOT_FOUND:
         return ApiNotFoundError(text)
-    wrong = {
-        e.pointer.removeprefix("settings."): "; ".join(filter(None, (e.detail, e.allowed))) for e in problem.errors
-    }
+    wrong = {e.pointer.removeprefix("settings."): f"{e.detail}; {e.allowed or ''}".rstrip("; ") for e in problem.errors}
     return ApiRefusedError(text, parts, kind=kind, fields=wrong)

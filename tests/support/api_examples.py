@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from backend.api import examples
@@ -115,6 +116,12 @@ def example(name: str) -> Any:
 
 def stale(state: Freshness, *, has_time: bool = True) -> FreshnessOut:
     """Return the freshness of a document that is stale for the reason ``state``, or that is current."""
-    found: FreshnessOut = example("job").freshness
+    found = _freshness()
     values = {"state": state, "is_stale": state.is_stale, "reason": FRESHNESS_REASONS.get(state)}
     return found.model_copy(update=values if has_time else values | {"read_at": None})
+
+
+@cache
+def _freshness() -> FreshnessOut:
+    found: FreshnessOut = example("job").freshness
+    return found

@@ -134,6 +134,8 @@ def _recorded_subtask(s: dict[str, Any], trigger: int, vertex: str) -> api.Subta
 # --- invented values ----------------------------------------------------------------------------------------------
 
 
+# The same subtasks occur in every checkpoint of a job, and in every fake service. No test changes one in place.
+@cache
 def phases(index: int, base_ms: int, parallelism: int, layer: int) -> api.SubtaskPhasesOut:
     spread = (index * 37) % max(1, parallelism) / max(1, parallelism)
     first = int(base_ms * (0.9 + 0.1 * spread))

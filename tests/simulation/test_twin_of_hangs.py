@@ -26,7 +26,7 @@ from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import RUNTIME
 from tests.simulators.hanging_stores import COUNTS, compared, model_of
-from tests.simulators.regret_jobs import SEEN_S, Drawn, fare
+from tests.simulators.regret_jobs import SEEN_S, Drawn, Fare, fare
 from tests.support.twin_evidence import runtime_evidence
 
 _NAME, _STEADY, _OTHER = "noisy_store/60", "noisy_store/9", "noisy_store/8"
@@ -49,6 +49,13 @@ def _model(name: str = _NAME) -> TieredModel:
     return QuickTiers(is_ready=True).build(_evidence(name), RUNTIME, "0.0.0")
 
 
+@cache
+def _happened(name: str, factor: float) -> Fare:
+    job = Drawn.of(name)
+    config = replace(job.now, interval_ms=round(job.interval_ms * factor)).config()
+    return fare(job, config, seed=2, run_s=460.0)
+
+
 @pytest.mark.parametrize("tier", [Tier.FORMULAS, Tier.FAST])
 def test_for_the_job_as_it_is_the_predicted_share_is_the_one_that_was_observed(tier: Tier):
     ended = terminal_checkpoints(_evidence(_NAME))
@@ -69,9 +76,8 @@ def test_for_the_job_as_it_is_the_predicted_share_is_the_one_that_was_observed(t
 def test_the_expired_share_and_the_slowest_checkpoints_are_predicted_also_at_another_interval(
     name: str, tier: Tier, factor: float
 ):
-    job = Drawn.of(name)
+    job, happened = Drawn.of(name), _happened(name, factor)
     interval_ms = job.interval_ms * factor
-    happened = fare(job, replace(job.now, interval_ms=round(interval_ms)).config(), seed=2, run_s=460.0)
     found = tiers.predict(_model(name), WhatIf(interval_ms=interval_ms), tier)
 
     assert happened.expired > 0.05

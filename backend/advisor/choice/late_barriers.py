@@ -9,8 +9,7 @@ So each recorded checkpoint has an excess: by how much its barrier arrived later
 checkpoint takes longer by it. An unaligned one overtakes these records instead, so it persists what its receivers read
 in that time. A subtask with a queue in front of a barrier is never idle: it reads more than on average, if it is idle
 at other times. And only subtasks whose own barrier was late have such a queue. With an aligned timeout, a checkpoint
-does the one until the timeout and the other after it. With a cap, a checkpoint whose records do not fit waits for them
-like an aligned one.
+does the one until the timeout and the other after it. With a cap, it waits like an aligned one until the rest fits.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from backend.advisor.advice import Interval
 from backend.advisor.proposing import share_interval
 from backend.advisor.situation import Recorded, Situation
 from backend.advisor.thresholds import NOISE_MS
-from backend.analysis.numbers.arrays import Flags, Floats, array_of
+from backend.analysis.numbers.arrays import Floats, array_of
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
@@ -84,8 +83,8 @@ class LateBarriers:
         """
         if aligned_timeout_ms is None:
             return self.excess_ms
-        waits = np.minimum(self.excess_ms, max(0.0, aligned_timeout_ms - self.usual_ms))
-        return np.where(self._fits(waits, cap_bytes), waits, self.excess_ms)
+        waits: Floats = np.minimum(self.excess_ms, max(0.0, aligned_timeout_ms - self.usual_ms))
+        return waits if cap_bytes is None else np.maximum(waits, self.excess_ms - self._within_ms(cap_bytes))
 
     def overtaken_bytes(self, aligned_timeout_ms: int | None, cap_bytes: int | None) -> Floats:
         """Return by how much more than simulated each checkpoint persists under a mode; empty if none does."""
@@ -117,9 +116,11 @@ class LateBarriers:
         value = simulated.value + mean
         return Interval(value, simulated.low, max(value, simulated.high + high))
 
-    def _fits(self, waits: Floats, cap_bytes: int | None) -> Flags:
-        most = np.maximum.reduce(self._overtaken(waits), axis=1)
-        found: Flags = most <= (np.inf if cap_bytes is None else cap_bytes)
+    def _within_ms(self, cap_bytes: int) -> Floats:
+        """Return of how much of each checkpoint's excess the records fit the cap of every subtask (CAP-3)."""
+        fastest: Floats = np.maximum.reduce(self.bytes_per_ms, axis=1)
+        unlimited = np.full_like(fastest, np.inf)
+        found: Floats = np.divide(cap_bytes, fastest, out=unlimited, where=fastest > 0)
         return found
 
     def _overtaken(self, waits: Floats) -> Floats:

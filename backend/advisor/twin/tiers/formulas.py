@@ -28,14 +28,13 @@ def simulate(model: JobModel) -> Simulated:
     last = {v: aligned[v] for v in aligned}
     persisted: dict[VertexId, float] = {v.id: 0.0 for v in model.vertices}
     latest = max(aligned.values())
+    if timeout_ms is not None and settings.inflight_cap_bytes is not None:
+        timeout_ms = latest * _over_cap(model, flow, settings.inflight_cap_bytes)
     if timeout_ms is not None and latest > timeout_ms:
         last = {v: min(aligned[v], timeout_ms + steps[v]) for v in aligned}
         left = (latest - timeout_ms) / latest
         for edge in _held(model, flow):
             persisted[edge.source] += left * buffer_bytes(model, edge)
-        total = sum(persisted.values())
-        if settings.inflight_cap_bytes is not None and total > settings.inflight_cap_bytes:
-            persisted = {v: b * settings.inflight_cap_bytes / total for v, b in persisted.items()}
     trigger = model.trigger_delay_ms.value
     ends = []
     for vertex in model.vertices:
@@ -65,6 +64,13 @@ def _written_ms(model: JobModel, vertex: VertexModel, persisted: float) -> float
     fixed = max(vertex.async_fixed_ms, default=0.0)
     written = max(vertex.upload_bytes, default=0.0) + persisted
     return fixed + (model.store.latency_ms if written else 0.0) + written / model.store.bytes_per_ms
+
+
+def _over_cap(model: JobModel, flow: Throughput, cap_bytes: float) -> float:
+    """Return the share of the full buffers that drains before the barriers overtake the rest, which fits (CAP-3)."""
+    held = _held(model, flow)
+    own = [sum(buffer_bytes(model, e) for e in held if e.source == v.id) / v.parallelism for v in model.vertices]
+    return max(0.0, 1 - cap_bytes / max(own)) if any(own) else 0.0
 
 
 def _held(model: JobModel, flow: Throughput) -> list[EdgeModel]:

@@ -128,7 +128,7 @@ def test_only_subtasks_whose_barrier_was_late_have_records_in_front_of_it():
     assert one.overtaken_bytes(0, None) == pytest.approx(one.excess_ms * _READ[0])
     assert half.overtaken_bytes(0, None).max() == pytest.approx(half.excess_ms.max() * (_READ[0] + 0.475 * _READ[1]))
     # The cap is that of a subtask, and the other one leaves nothing of its own to it.
-    assert one.waits_ms(0, round(2_500.0 * _READ[0] / 2)).max() == pytest.approx(4_000.0)
+    assert one.waits_ms(0, round(2_500.0 * _READ[0] / 2)).max() == pytest.approx(4_000.0 - 1_250.0)
 
 
 def test_with_an_aligned_timeout_barriers_wait_until_it_and_overtake_the_rest():
@@ -141,13 +141,14 @@ def test_with_an_aligned_timeout_barriers_wait_until_it_and_overtake_the_rest():
     assert late.waits_ms(50, None).max() == 0.0
 
 
-def test_a_checkpoint_whose_records_do_not_fit_the_cap_waits_like_an_aligned_one():
+def test_a_checkpoint_whose_records_do_not_fit_the_cap_waits_until_the_rest_does():
     late = _of(_BURSTS)
-    # A subtask may persist this much: all of the records of 2 s, and not those of 3 s.
+    # A subtask may persist this much: all of the records of 2 s, and a part of those of 3 s.
     cap = round(2_500.0 * _READ[0])
 
-    assert sorted(set(late.waits_ms(0, cap).round())) == [0.0, 3_000.0, 4_000.0]
-    assert late.overtaken_bytes(0, cap).max() == pytest.approx(2_000.0 * sum(_READ))
+    assert sorted(set(late.waits_ms(0, cap).round())) == [0.0, 500.0, 1_500.0]
+    assert late.overtaken_bytes(0, cap).max() == pytest.approx(2_500.0 * sum(_READ))
+    assert late.waits_ms(0, 0) == pytest.approx(late.waits_ms(None, None))
 
 
 def test_late_barriers_lengthen_checkpoints_and_let_those_expire_that_reach_the_timeout():

@@ -11,6 +11,8 @@ from backend.advisor.twin.tiers.formulas import simulate
 from backend.domain.advice import Mode
 from tests.support.twin_models import three_vertices
 
+_ENDS = (Mode.ALIGNED, Mode.UNALIGNED)
+
 
 def test_an_aligned_barrier_waits_for_the_full_buffers_to_drain():
     run = simulate(three_vertices())
@@ -38,6 +40,20 @@ def test_with_an_aligned_timeout_what_has_drained_by_then_is_not_persisted():
 
     assert 1000 < one.duration_ms < 1100
     assert 0 < one.persisted_bytes < 2 * 4 * 16 * 32768 * 0.6
+
+
+def test_with_a_cap_barriers_wait_until_the_rest_of_the_buffers_fits_it():
+    buffers = 2 * 4 * 16 * 32768
+    aligned, unaligned = (simulate(changed(three_vertices(), WhatIf(mode=m))).checkpoints[0] for m in _ENDS)
+    # Each of the eight senders has its own buffers, and a cap of its own.
+    half, free = (
+        simulate(changed(three_vertices(), WhatIf(mode=Mode.UNALIGNED, inflight_cap_bytes=cap))).checkpoints[0]
+        for cap in (buffers // 16, buffers)
+    )
+
+    assert half.persisted_bytes == pytest.approx(buffers / 2)
+    assert half.duration_ms == pytest.approx((aligned.duration_ms + unaligned.duration_ms) / 2, rel=0.1)
+    assert free == unaligned
 
 
 def test_debloating_limits_the_wait_and_the_timeout_expires_a_checkpoint():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from backend.live import driver
 from backend.live.engine import RuntimeEngine
 from backend.runtime.engine.jobfile import load_job_document
 from backend.runtime.engine.simulate import simulate
@@ -168,3 +169,19 @@ async def test_a_job_is_started_from_its_document_alone_or_with_its_own_restore_
     again.advance_to(5.0)
     assert _output(again) == _whole()
     assert (await _refusal(runtime, job={"name": "x"})).startswith("vertex: is missing")
+
+
+@pytest.mark.anyio
+async def test_only_some_jobs_run_at_a_time_and_the_oldest_ended_ones_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "_JOBS_MAX", 1)
+    monkeypatch.setattr(driver, "_ENDED_KEPT", 1)
+    runtime, path = await _canceled()
+    again = await runtime.start(savepointPath=path)
+    assert "1 jobs run" in await _refusal(runtime, job=_job() | {"name": "other"})
+    await again.client.patch(f"{again.root}?mode=cancel")
+    other = await runtime.start(job=_job() | {"name": "other"})
+    listed = (await other.client.get("/jobs")).json()["jobs"]
+    assert [job["id"] for job in listed] == [again.job.id, other.job.id]
+    assert (await runtime.client.get(runtime.root)).status_code == 404

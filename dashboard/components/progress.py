@@ -129,12 +129,11 @@ def actions(page: str, progress: ProgressOut) -> list[Component]:
     the job's page also has links to what is known about it.
     """
     links = _links(progress) if progress.status.is_terminal and page == "job" else []
-    if not progress.actions:
-        return links
-    buttons = [_button(page, a) for a in progress.actions]
+    buttons = [*links, *(_button(page, a) for a in progress.actions)]
+    if not buttons:
+        return []
     reasons = [f"{ACTION_WORDS[a.action]} is not possible: {why(a)}." for a in progress.actions if not a.is_possible]
     return [
-        *links,
         html.Div(buttons, className="action-buttons"),
         *([html.P(" ".join(reasons), className="hint")] if reasons else []),
     ]
@@ -152,12 +151,11 @@ def _links(progress: ProgressOut) -> list[Component]:
         "compare": "compare with the last healthy checkpoint before this one, or with another one",
         "lanes": "barriers between subtasks over time, and the cut",
     }
-    buttons = [
+    return [
         cards.link_button("Phases", routes.checkpoint(*key), "straggler", hint="phases and barrier front"),
         cards.link_button("Compare", routes.comparison(progress.job_id, own), "compare", hint=hints["compare"]),
         cards.link_button("Space-time", routes.space_time(*key), "lanes", hint=hints["lanes"]),
     ]
-    return [html.Div(buttons, className="action-buttons")]
 
 
 def _button(page: str, action: ActionOut) -> Component:

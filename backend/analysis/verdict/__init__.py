@@ -20,6 +20,7 @@
 * ``burst_queue``         rule: a queue before a vertex that is full only while much input comes
 * ``no_cause``            rules: nothing holds the barrier, or the cause is not decided
 * ``exceptions``          what the exceptions of restarts say, by the table of known messages
+* ``lost_rows``           output that is lost although checkpoints complete
 * ``barrier_waits``       where barriers wait, and what the subtasks read meanwhile
 * ``last_subtask``        the subtask of a vertex that the barrier reaches last in nearly every checkpoint
 * ``loads_without_sync``  the loads of the vertices, less the effect of a long sync part

@@ -1,10 +1,10 @@
 """The demo jobs: job files in this folder.
 
-Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. Five show one further
+Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. Six show one further
 system each: Chandy-Lamport, unaligned checkpoints on the last barrier, continuous spilling into merged files,
-incremental checkpoints of large keyed state (``large_kv``), and sources that end (``bounded``). ``barrierscope up --job
-NAME`` runs them live. ``rising-load`` is the job of the story that ``barrierscope demo`` plays. The others show what
-distinguishes protocols, in the Lab.
+incremental checkpoints of large keyed state (``large_kv``), sources that end (``bounded``), and the restore of a job of
+which a part has finished (``partly-finished``). ``barrierscope up --job NAME`` runs them live. ``rising-load`` is the
+job of the story that ``barrierscope demo`` plays. The others show what distinguishes protocols, in the Lab.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ORDER = (
 )
 
 STORY = "rising-load"
-_SYSTEMS = ("chandy-lamport", "last-barrier", "spilling", "large_kv", "bounded")
+_SYSTEMS = ("chandy-lamport", "last-barrier", "spilling", "large_kv", "bounded", "partly-finished")
 _OF_THE_LAB = ("bounded-join", "legacy-source", "fan-out", "busy-sync", "changing-load")
 
 

@@ -50,6 +50,10 @@ class VertexKind(StrEnum):
     TIMER_SINK = "timer+sink"
     TAG = "tag"
     TAG_SINK = "tag+sink"
+    BROADCAST = "broadcast"
+    BROADCAST_SINK = "broadcast+sink"
+    UNION = "union"
+    UNION_SINK = "union+sink"
 
     @property
     def is_source(self) -> bool:
@@ -60,6 +64,11 @@ class VertexKind(StrEnum):
     def is_keyed(self) -> bool:
         """Whether the vertex has keyed state."""
         return self.value.removesuffix("+sink") in ("keyed", "window", "timer", "tag")
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether the vertex keeps what arrives over broadcast edges in broadcast state."""
+        return self in (VertexKind.BROADCAST, VertexKind.BROADCAST_SINK)
 
     @property
     def has_sink(self) -> bool:
@@ -351,6 +360,13 @@ def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:
         raise PlanError(word, rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
     if vertex.kind.has_sink and outputs:
         raise PlanError("a sink has outputs", rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
+    if vertex.kind.has_rules and len({graph.edges[e].partitioner is Partitioner.BROADCAST for e in inputs}) < 2:
+        raise PlanError(
+            "broadcast state needs a broadcast input for its rules, and another input",
+            rule="ST-2",
+            vertex=vertex.id,
+            fix='set one [[edge]] to partitioner = "broadcast", and add one that is not',
+        )
     if vertex.burst_period_us and not vertex.rate:
         raise PlanError("bursts need a rate", rule="SRC-4", vertex=vertex.id, fix="set a rate, or no burst_period")
     if 0 < vertex.rate < RATE_MIN:

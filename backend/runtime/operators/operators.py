@@ -4,7 +4,8 @@ An operator reads the key, time and value of a record. It passes the record's or
 (DET-10). A snapshot consists of bytes, and ``restore`` reads them back, so nothing of a failed attempt survives in
 memory. The keyed state may have a backend that takes its snapshots (ST-3).
 
-Sources are in ``sources.py``, sinks in ``sinks.py``, and operators that use event time in ``timed_operators.py``.
+Sources are in ``sources.py``, sinks in ``sinks.py``, operators that use event time in ``timed_operators.py``, and those
+with broadcast or union state in ``operator_state.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from backend.runtime.core.elements import Record
 from backend.runtime.core.prng import mix64
 from backend.runtime.core.provenance import Provenance
 from backend.runtime.job.graph import VertexKind, VertexSpec
+from backend.runtime.operators.operator_state import BroadcastRules, UnionNumbers
 from backend.runtime.operators.sinks import Bulk, TransactionalSink, pass_on, sink_of
 from backend.runtime.operators.sources import Source
 from backend.runtime.operators.state import NO_STATE, KeyedBackend, KeyedStates, OperatorSnapshot
@@ -230,6 +232,10 @@ def _first(
             return TimerBuffer(spec, subtask, backend)
         case VertexKind.TAG | VertexKind.TAG_SINK:
             return WatermarkTag(spec, subtask, backend)
+        case VertexKind.BROADCAST | VertexKind.BROADCAST_SINK:
+            return BroadcastRules()
+        case VertexKind.UNION | VertexKind.UNION_SINK:
+            return UnionNumbers(spec, subtask)
         case VertexKind.MAP | VertexKind.MAP_SINK | VertexKind.SINK:
             return Map(spec, vertex)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from backend.domain.barriers import ChannelId
@@ -28,7 +29,7 @@ from backend.runtime.core.elements import (
     WatermarkStatus,
 )
 from backend.runtime.core.rates import MailLatency, Rates, Totals
-from backend.runtime.job.graph import PARALLELISM_MAX, VertexSpec
+from backend.runtime.job.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpec
 from backend.runtime.measure.measures import Finished, SubtaskSnapshot, TaskKey, TimeAccount, Usage
 from backend.runtime.network.buffers import OutputPool
 from backend.runtime.network.channel import ChannelKey, InputChannel
@@ -36,6 +37,7 @@ from backend.runtime.network.emission import Emission, Output, SizedEmission
 from backend.runtime.network.gate import InputGate
 from backend.runtime.network.remote_channel import FloatingPool
 from backend.runtime.network.rescaling import EdgeRescale
+from backend.runtime.operators.operator_state import BroadcastRules
 from backend.runtime.operators.operators import Operator, chain_of, factor_of
 from backend.runtime.operators.sources import Source
 from backend.runtime.operators.state import KeyedBackend
@@ -106,6 +108,8 @@ class Task:
         self.emission = SizedEmission() if env.is_size_only else Emission()
         self._channel_ids: dict[ChannelKey, ChannelId] = {}
         self._process = self.operators[0].process
+        if isinstance(self.operators[0], BroadcastRules):
+            self.operators[0].is_rule = partial(_is_broadcast, self.gate, env.graph)
         self._behind_first = self.operators[1:]
         self._may_block = spec.may_block_in_emission
         self._pools: tuple[OutputPool, ...] = ()
@@ -537,6 +541,11 @@ class Task:
         if self.initialization.gate_restored_at_us is None:
             self.initialization.gate_restored_at_us = self.env.now
         self._on_running()
+
+
+def _is_broadcast(gate: InputGate, graph: Graph) -> bool:
+    """Return whether the record that the gate gave last arrived over a broadcast edge."""
+    return gate.current is not None and graph.edges[gate.current.key.edge].partitioner is Partitioner.BROADCAST
 
 
 def _drop(record: Record) -> list[Record]:

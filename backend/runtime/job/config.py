@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from itertools import permutations
 from typing import Any
 
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
 from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, size_bytes
+from backend.runtime.job.choices import FinishProtocol as FinishProtocol
+from backend.runtime.job.choices import FrontInput as FrontInput
+from backend.runtime.job.choices import Initiation as Initiation
+from backend.runtime.job.choices import LogUntil as LogUntil
+from backend.runtime.job.choices import MarkedChannels as MarkedChannels
+from backend.runtime.job.choices import OnCap as OnCap
+from backend.runtime.job.choices import OnStopFailure as OnStopFailure
+from backend.runtime.job.choices import Spilling as Spilling
+from backend.runtime.job.choices import StartsWith as StartsWith
+from backend.runtime.job.choices import StateBackend as StateBackend
 from backend.runtime.job.setting_values import (
     DAY_US,
     Key,
@@ -33,90 +42,6 @@ from backend.runtime.job.setting_values import (
 )
 from backend.runtime.job.setting_values import UNLIMITED as UNLIMITED
 from backend.runtime.job.settings_refused import not_taken
-
-
-class OnCap(StrEnum):
-    """What a checkpoint with a cap on in-flight data does if the data exceeds the cap (CAP-3 to CAP-5)."""
-
-    WAIT = "wait"
-    DECLINE = "decline"
-    PARTIAL = "partial"
-
-
-class LogUntil(StrEnum):
-    """The event that closes the log of a channel in a Chandy-Lamport checkpoint (CL-6)."""
-
-    ARRIVAL = "arrival"
-    CONSUMPTION = "consumption"
-
-
-class Initiation(StrEnum):
-    """The tasks at which the coordinator triggers a Chandy-Lamport checkpoint (CL-7)."""
-
-    SOURCES = "sources"
-    ALL_TASKS = "all-tasks"
-
-
-class MarkedChannels(StrEnum):
-    """What a task does with a channel whose marker it has read, until the last marker is read (CL-4, CL-11)."""
-
-    PROCESS = "process"
-    BLOCK = "block"
-
-
-class StartsWith(StrEnum):
-    """The barrier with which a task starts an unaligned checkpoint (UC-1, UL-1)."""
-
-    FIRST_BARRIER = "first-barrier"
-    LAST_BARRIER = "last-barrier"
-
-
-class FrontInput(StrEnum):
-    """What a task does with the input in front of the cuts when the last barrier has arrived (UL-3)."""
-
-    OVERTAKE = "overtake"
-    DRAIN = "drain"
-
-
-class OnStopFailure(StrEnum):
-    """What happens if the job fails while it stops with a savepoint, after the savepoint has completed (FN-30)."""
-
-    RECOVER = "recover"
-    FAIL = "fail"
-
-
-class StateBackend(StrEnum):
-    """How keyed state is written to a checkpoint (ST-3)."""
-
-    FULL = "full"
-    """The whole state, in every checkpoint."""
-    CHANGELOG = "changelog"
-    """The changes since the last checkpoint, as the states record them (IN-6)."""
-    DIFF = "diff"
-    """The difference to the state of the last confirmed checkpoint (IN-11)."""
-    SST = "sst"
-    """Sorted immutable files of changed rows, which are merged from time to time (IN-13)."""
-
-
-class Spilling(StrEnum):
-    """When in-flight data is written (SP-1, SP-2)."""
-
-    AD_HOC = "ad-hoc"
-    """In-flight data is written when a checkpoint overtakes it."""
-    CONTINUOUS = "continuous"
-    """All data is written into a log of the sender when it is sent."""
-
-
-class FinishProtocol(StrEnum):
-    """What a subtask does after its input has ended (runtime.md 6.6)."""
-
-    NONE = "none"
-    """The subtask stays and takes part in checkpoints. It finishes only if the job stops with a savepoint."""
-    REVISED = "revised"
-    """The subtask ends its data, waits for a final checkpoint, and finishes."""
-    LEGACY = "legacy"
-    """The subtask finishes at once, as in Flink before 1.14, so its last transactions stay uncommitted."""
-
 
 DEFAULT_ORDER = "default"
 """Flink's order of a checkpoint's phases at a subtask: A-F-S if aligned and F-S-L if unaligned.
@@ -313,7 +238,7 @@ KEYS: Mapping[str, Key] = {
     "runtime.chandy-lamport.log-until": word_key("log_until", LogUntil, is_live=True),
     "runtime.chandy-lamport.initiation": word_key("initiation", Initiation, is_live=True),
     "runtime.chandy-lamport.markers-overtake": flag_key("markers_overtake", is_live=True),
-    "runtime.chandy-lamport.marked-channels": Key("marked_channels", MarkedChannels, str, "process or block", True),
+    "runtime.chandy-lamport.marked-channels": word_key("marked_channels", MarkedChannels, is_live=True),
     f"{_CP}unaligned.interruptible-timers.enabled": flag_key("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": time_key("aligned_timeout_us", 0, is_live=True),
     f"{_CP}checkpoints-after-tasks-finish": flag_key("counts_ended_channels"),
@@ -550,8 +475,7 @@ def _validate_chandy_lamport(config: RuntimeConfig) -> None:
             "markers that overtake queued data block no channel",
             rule="CL-11",
             vertex=None,
-            fix="set runtime.chandy-lamport.markers-overtake = false, or runtime.chandy-lamport.marked-channels = "
-            "process",
+            fix="set runtime.chandy-lamport.marked-channels = process",
         )
 
 

@@ -265,11 +265,13 @@ def persistence(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> lis
     if not done or done[-1].path is None:
         return []
     newest, path = done[-1], done[-1].path
-    lasts = [(w.path.last_vertex_id, w.path.last_subtask) for w in case.walked if w.path is not None and not w.is_open]
+    ended = [(w, w.path) for w in case.walked if w.path is not None and not w.is_open]
+    lasts = [(p.last_vertex_id, p.last_subtask) for _, p in ended]
     count = lasts.count((path.last_vertex_id, path.last_subtask))
     where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
-    was = "acknowledged last" if all(w.is_completed for w in case.walked) else "was last or had not acknowledged"
-    rows = [_row(f"{where} {was} in {count} of {say.checkpoints(len(lasts))}", "latest_ack_timestamp", None, None)]
+    was = "acknowledged last" if all(w.is_completed for w, _ in ended) else "was last or had not acknowledged"
+    how_often = f" in {count} of {len(ended)} checkpoints" if len(ended) > 1 else ""
+    rows = [_row(f"{where} {was}{how_often}", "latest_ack_timestamp", None, None)]
     pace_ms = None
     if case.is_suffering:
         pace_ms = kept_pace_ms(newest.phases, newest.topology, vertex_id, subtasks, took_ms=newest.duration_ms)

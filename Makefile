@@ -110,7 +110,7 @@ test-quick: install-dev
 		exec $(PYTEST) -q -m "not slow and not browser" -n 2 $$files $(ARGS)
 
 test-long: install-dev
-	$(BIN)/python -m pytest -ra -m slow -n 2 $(ARGS)
+	$(BIN)/python -m pytest -ra --durations=20 -m slow -n 2 $(ARGS)
 
 FLINK_JARS := build/flink
 SEQUENCES ?= 100000

@@ -261,6 +261,8 @@ class Advice:
     chosen_by: ChosenBy | None = None
     is_choice_due: bool = False
     """Whether the fast simulation should choose settings again (``tier_choice``)."""
+    is_answer_due: bool = False
+    """Whether it should answer what the cards ask (``predictor``), also if it need not choose."""
 
 
 def recommendation_id(job_id: str, kind: str, began_at: datetime) -> str:

@@ -137,7 +137,8 @@ def advice_on(known: Situation, choice: TierChoice | None, *, is_simulated: bool
     return replace(
         advice,
         chosen_by=by_simulation.chosen_by(choice, why_unused, is_decider=is_decider) if is_asked else None,
-        is_choice_due=is_due and (is_asked or known.predictor.was_asked),
+        is_choice_due=is_due and is_asked,
+        is_answer_due=is_due and known.predictor.was_asked,
     )
 
 

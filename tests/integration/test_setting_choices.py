@@ -12,7 +12,9 @@ import anyio.from_thread
 import anyio.to_thread
 import pytest
 
+from backend.advisor.advice import Interval
 from backend.advisor.choice.choosing import refused
+from backend.advisor.simulating import answered
 from backend.advisor.situation import situation
 from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.domain.advice import Metric, Topic
@@ -30,6 +32,7 @@ from backend.store.schema.choice_tables import choice_claims
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.simulators.regret_jobs import Drawn
 from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
+from tests.support.chosen_jobs import QUICK, outcome
 from tests.support.failing_jobs import failing_job
 from tests.support.handwritten_jobs import START, chain
 from tests.support.made_choices import made_choice
@@ -188,13 +191,35 @@ async def test_the_rules_say_why_the_simulation_did_not_choose(engine, clock, re
     assert choosing.why_not in (await advice_of(engine, clock)).chosen_by.text
 
 
-async def test_nothing_is_chosen_before_the_simulation_is_ready_or_for_jobs_without_known_failures(
-    engine, clock, report, parts
-):
-    choosing, chooser = parts
+async def test_the_cards_of_a_job_whose_failures_are_not_known_are_answered_too(engine, clock, report):
+    answer = replace(outcome(QUICK), records_per_s=Interval(900.0, 800.0, 1_000.0))
+
+    def simulate(known):
+        return answered(known, refused(known, "the failures are not known"), lambda _: answer)
+
+    evidence = EvidenceReader(clock)
+    chooser = SettingChooser(
+        engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), simulate
+    )
+
+    async def cards():
+        return [c.recommendation for c in (await advice_of(engine, clock)).cards]
+
     await report(exceptions=())
+    (before,) = await cards()
+    assert await chooser.choose_next() > 0
+    await report(exceptions=(), count=9, at_s=130)
+    (card,) = await cards()
+
+    assert (before.topic, before.predicted_by, card.predicted_by) == (Topic.PARALLELISM, None, "fast")
+    predicted = next(e.predicted for e in card.expected if e.metric is Metric.DURATION)
+    assert (predicted.value, predicted.low, predicted.high) == (QUICK.value, QUICK.low, QUICK.high)
     assert await chooser.choose_next() == 0
-    await report(at_s=70)
+
+
+async def test_nothing_is_chosen_before_the_simulation_is_ready(engine, clock, report, parts):
+    choosing, _ = parts
+    await report()
     evidence = EvidenceReader(clock)
     unready = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(), choosing)
     assert await unready.choose_next() == 0

@@ -5,9 +5,10 @@ makes it in a thread, at most once in ``tier_choice.RENEWED_AFTER`` for each job
 ``REST_RATIO`` times as long as it worked. Jobs for which it never tried come first, then those whose last attempt is
 the oldest. Of several processes, only one chooses for a job at a time: it claims the job's run first. The claim is a
 row and not an open transaction, so no connection is held while the simulation runs. The next finding of the job reads
-the stored choice, in whatever process it is computed. Until then, the rules advise from replayed checkpoints, but not
-by what settings lose. They do that too if the simulation cannot choose. So a process that could not compile it stores a
-refusal for each job for which none tried. Another process that could compile it chooses when the refusal has expired.
+the stored choice, in whatever process it is computed. With it are the answers to what the job's cards ask, also for a
+job that waits only for these. Until then, the rules advise from replayed checkpoints, but not by what settings lose.
+They do that too if the simulation cannot choose. So a process that could not compile it stores a refusal for each job
+for which none tried. Another process that could compile it chooses when the refusal has expired.
 
 The verdict and the queues are those of the job's finding: the readings of backpressure of the last minutes. So the
 choice and the advice that follows from it never rest on two verdicts. The model is built from the readings of
@@ -176,7 +177,9 @@ class SettingChooser:
         self._tried = {job_id: tried for job_id, tried in self._tried.items() if now_s - tried[0] < _AGAIN_S}
         waiting = []
         for job in (watched.job for watched in jobs):
-            if job.finding is None or not job.finding.advice.is_choice_due or job.record.run.state is JobState.ENDED:
+            advice = None if job.finding is None else job.finding.advice
+            is_due = advice is not None and (advice.is_choice_due or advice.is_answer_due)
+            if not is_due or job.record.run.state is JobState.ENDED:
                 continue
             tried = self._tried.get(job.record.id)
             if tried is None or tried[1] != job.shape.config:

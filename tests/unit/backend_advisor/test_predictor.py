@@ -120,7 +120,7 @@ def test_each_card_of_a_job_with_a_model_predicts_what_the_what_if_page_says_of_
 
     cards = [c for c in advice.recommendations if what_if_of(c.proposed) is not None]
     assert {c.topic for c in cards} >= _KINDS[kind], (seed, [s.reason for s in advice.silences])
-    assert not advice.is_choice_due
+    assert not advice.is_answer_due
     for card in cards:
         page = _page(evidence, tiered, card)
         shown = {e.metric: e for e in card.expected if e.metric in _MEASURES}
@@ -147,7 +147,7 @@ def test_until_the_simulation_has_answered_a_card_has_the_prediction_of_its_rule
 
     (card,) = [c for c in advice.recommendations if c.topic is Topic.MODE]
     assert {e.method.partition(" ")[0] for e in card.expected} == {"replay", "share", "persisted"}
-    assert advice.is_choice_due
+    assert (advice.is_answer_due, advice.is_choice_due) == (True, False)
 
 
 def test_a_card_without_any_gain_in_the_simulation_is_not_given():

@@ -43,10 +43,8 @@ def losing(settings: RuleSettings, signal: JobSignal) -> Reading:
         return clear(signal, f"{count} transactions are known to be lost" if found else "no output is known to be lost")
     held = losses.said(found)
     summary = f"{signal.name}: output is lost: {held} since {say.utc_minute(found[-1].at)}"
-    timeout_ms = next((loss.timeout_ms for loss in found if loss.timeout_ms is not None), None)
-    why = "The commits failed and are not tried again. "
-    if timeout_ms is not None:
-        why = f"Transactions were older than their timeout of {say.duration(timeout_ms)} when they were committed. "
+    timeout = say.duration(found[0].timeout_ms)
+    why = f"Transactions were older than their timeout of {timeout} when they were committed. "
     linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
     # Nothing need hold the barrier.
     where = "" if signal.place.vertex is None else None

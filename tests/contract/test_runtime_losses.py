@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from backend.analysis.verdict.verdict import diagnose
-from backend.domain import losses
 from backend.domain.ids import target_id
 from backend.domain.verdict import VerdictKind
 from collectors.diagnose import Gathered
@@ -30,7 +29,8 @@ async def test_losses_are_read_again_whenever_there_are_new_ones_and_are_no_exce
     gathered.add(first, target.now(), timedelta())
     diagnosis = diagnose(gathered.evidence())
 
-    assert 0 < losses.rows_of(first.losses) < losses.rows_of(last.losses)
+    before, after = (sum(loss.row_count for loss in job.losses) for job in (first, last))
+    assert 0 < before < after
     assert {loss.timeout_ms for loss in last.losses} == {100}
     assert [(job.exceptions, job.restart_count) for job in found] == [((), 0)] * 3
     assert diagnosis.verdict.kind is VerdictKind.LOST_ROWS

@@ -22,7 +22,6 @@ from backend.domain.losses import Loss
 from backend.domain.verdict import Confidence, Evidence, Verdict, VerdictKind
 
 _OPEN_TIMES = 3
-_UNKNOWN = "what the sink's committer logged when the commit failed: was the transaction older than its timeout?"
 _CURE = (
     "what cures it: set the timeout of the sink's transactions above interval + duration of a checkpoint + the longest"
     " outage, or shorten the interval"
@@ -40,46 +39,36 @@ def _find_losses(case: Case) -> Sequence[Loss] | None:
 
 
 def _tell_losses(case: Case, found: Sequence[Loss]) -> Verdict:
-    is_by_timeout = _timeout_ms(found) is not None
     verdict = draft(
         case,
         VerdictKind.LOST_ROWS,
         _reason(case, found),
         evidence=[*_evidence(case, found), *rows.fare(case), *rows.settings(case)],
-        confidence=Confidence.HIGH if is_by_timeout else Confidence.MEDIUM,
-        would_decide=() if is_by_timeout else (_UNKNOWN,),
+        confidence=Confidence.HIGH,
     )
     # That the checkpoints are well is not what a reader must see first.
     return replace(verdict, headline="Output is lost", detail=verdict.sentence)
 
 
 def _reason(case: Case, found: Sequence[Loss]) -> str:
-    timeout_ms = _timeout_ms(found)
-    since = f"since {say.utc_minute(found[-1].at)}"
-    if timeout_ms is None:
-        return f"output is lost: {losses.said(found)} is gone {since}, because these commits failed"
-    compared = exceptions.compared(exceptions.open_ms(case), timeout_ms)
+    timeout_ms = found[0].timeout_ms
     return (
-        f"output is lost: {losses.said(found)} {since}, which were older than their timeout of"
-        f" {say.duration(timeout_ms)} when a checkpoint committed them{compared}"
+        f"output is lost: {losses.said(found)} since {say.utc_minute(found[-1].at)}, which were older than their"
+        f" timeout of {say.duration(timeout_ms)} when a checkpoint committed them"
+        f"{exceptions.compared(exceptions.open_ms(case), timeout_ms)}"
     )
 
 
 def _evidence(case: Case, found: Sequence[Loss]) -> list[Evidence]:
-    count, timeout_ms = losses.rows_of(found), _timeout_ms(found)
-    told: list[Evidence] = []
-    if count is not None:
-        told.append(rows.number("rows that were lost", "numRecordsLost", count, "count"))
+    newest, row_count = found[0], sum(loss.row_count for loss in found)
     transactions = sum(loss.transaction_count for loss in found)
-    told.append(rows.number("commits that failed and are not tried again", "failedCommittables", transactions, "count"))
-    told += exceptions.ages(exceptions.open_ms(case), timeout_ms)
-    newest = found[0]
-    told.append(rows.note(f"newest loss ({say.utc_minute(newest.at)}): {exceptions.first_line(newest.text)}"))
-    return [*told, rows.note(_CURE)]
-
-
-def _timeout_ms(found: Sequence[Loss]) -> int | None:
-    return next((loss.timeout_ms for loss in found if loss.timeout_ms is not None), None)
+    return [
+        rows.number("rows that were lost", "numRecordsLost", row_count, "count"),
+        rows.number("commits that failed and are not tried again", "failedCommittables", transactions, "count"),
+        *exceptions.ages(exceptions.open_ms(case), newest.timeout_ms),
+        rows.note(f"newest loss ({say.utc_minute(newest.at)}): {exceptions.first_line(newest.text)}"),
+        rows.note(_CURE),
+    ]
 
 
 # A job that loses output is told so whatever else limits it, unless its checkpoints have a problem of their own.

@@ -1,4 +1,4 @@
-"""Conditions that listed checkpoints do not show: refused before they start, growth over days, lost rows."""
+"""Conditions that the listed checkpoints do not show: refused checkpoints, growth over days, and lost output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from backend.alerting.rules import rule_of, shipped
 from backend.alerting.signals import Place
 from backend.domain import losses
 from backend.domain.growth import Grown
-from tests.support.alert_signals import NOW, RUN, growth, job_signal, refusal
+from tests.support.alert_signals import RUN, growth, job_signal, refusal
+from tests.support.observations import NOW
 
 
 def _rule(name, **thresholds):

@@ -19,13 +19,6 @@ def test_the_numbers_of_a_loss_are_read_from_its_text(rows, transactions):
     assert losses.read(AT, text) == Loss(AT, text, transactions, rows, 900_000)
 
 
-def test_failed_commits_have_no_rows():
-    one, many = (losses.read(AT, losses.failed_commits(n)) for n in (1, 3))
-
-    assert (one.transaction_count, one.row_count, one.timeout_ms) == (1, None, None)
-    assert losses.said([one, many]) == "what 4 commits held"
-
-
 def test_other_exceptions_are_no_losses():
     assert losses.read(AT, "sink/1: InducedFailure: 3 rows in 2 transactions") is None
 
@@ -34,4 +27,4 @@ def test_losses_are_added_up():
     found = [Loss(AT, "", 2, 500, 1), Loss(AT, "", 1, 1, 1)]
 
     assert losses.said(found) == "501 rows in 3 transactions"
-    assert losses.said([Loss(AT, "", 1, 1)]) == "1 row in 1 transaction"
+    assert losses.said([Loss(AT, "", 1, 1, 1)]) == "1 row in 1 transaction"

@@ -66,12 +66,3 @@ def test_a_cause_of_slow_checkpoints_comes_first_and_the_loss_is_said_in_additio
 @pytest.mark.parametrize("run", [[], [quick(1)], [completed(1)]])
 def test_too_few_checkpoints_for_a_verdict_do_not_hide_a_loss(run):
     assert diagnose(job(run, losses=(lost(),))).verdict.kind is VerdictKind.LOST_ROWS
-
-
-def test_failed_commits_without_a_known_timeout_are_told_with_what_would_decide():
-    found = diagnose(job(HEALTHY_RUN, CALM, losses=(losses.read(NOW, losses.failed_commits(3)),))).verdict
-
-    assert found.kind is VerdictKind.LOST_ROWS
-    assert "what 3 commits held is gone" in found.sentence
-    assert found.confidence is Confidence.MEDIUM
-    assert found.would_decide

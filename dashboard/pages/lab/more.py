@@ -108,8 +108,8 @@ async def fill(
     found = next((s for s in catalog.shapes if s.name == shape), catalog.shapes[0])
     offered = [s for s in catalog.settings if s.least is None and is_used_by(s, chosen)]
     is_set = sum(s.key in wanted["settings"] for s in offered)
-    count = text.counted(len(offered), "setting") + (f", {is_set} changed" if is_set else "")
-    changes: Changes = {"count": f"{count} of the runtime that the chosen protocols use"}
+    count = f"{text.counted(len(offered), 'setting')} of the runtime that the chosen protocols use"
+    changes: Changes = {"count": count + (f", {is_set} changed" if is_set else "")}
     if clicks or is_set:
         values = {s.key: wanted["settings"].get(s.key, own_of(catalog, found, s)) for s in offered}
         changes["list"] = listed(offered, values)

@@ -13,10 +13,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from backend.domain.errors import FieldProblem, InvalidInputError
 
@@ -38,8 +37,7 @@ ShowBytes = Callable[[int, int | None], None]
 """Is called with the bytes that were read of a file, and its size if that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A line with one of the texts. What follows it begins at ``begin`` in ``block``."""
 
     line: bytes
@@ -218,14 +216,13 @@ def hits(parts: Iterator[bytes], texts: Sequence[bytes]) -> Iterator[Hit]:
 
 def _in_block(block: bytes, end: int, texts: Sequence[bytes]) -> Iterator[Hit]:
     """Yield the hits of which the line begins before ``end``."""
-    starts: set[int] = set()
+    stops: dict[int, int] = {}
     for text in texts:
         at = block.find(text, 0, end)
         while at >= 0:
-            starts.add(block.rfind(b"\n", 0, at) + 1)
             after = block.find(b"\n", at)
-            at = -1 if after < 0 else block.find(text, after, end)
-    for start in sorted(starts):
-        after = block.find(b"\n", start)
-        stop = len(block) if after < 0 else after
+            stops[block.rfind(b"\n", 0, at) + 1] = stop = len(block) if after < 0 else after
+            at = block.find(text, stop, end)
+    for start in sorted(stops):
+        stop = stops[start]
         yield Hit(block[start : min(stop, start + TRACE_BYTES)].rstrip(b"\r"), block, stop + 1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -55,6 +56,15 @@ _VERSION: Final = re.compile(r"\(Version: (?P<version>\d{1,6}\.\d{1,6}[\w.-]{0,8
 _SETTING: Final = re.compile(
     r"Loading configuration property: (?P<key>execution\.checkpointing\.[\w.-]+), (?P<value>.*)"
 )
+# The two texts of a checkpoint that is well, which make up most of a JobManager's log, in Flink's default pattern after
+# the time. A line that this does not match is read as any other.
+_WELL: Final = re.compile(
+    rb" INFO  ?[\w.$]{1,200}\.CheckpointCoordinator {1,60}(?:\[[^]\n]{0,99}\] ?)?- "
+    rb"(?:Triggering checkpoint (\d{1,18}) (?:\(type=([^.)\n]{0,300})\) )?@ (\d{1,16}) for job ([0-9a-f]{32})\."
+    rb"|Completed checkpoint (\d{1,18}) for job ([0-9a-f]{32}) \((\d{1,18}) bytes(?: in |, checkpointDuration=)"
+    rb"(\d{1,16}) ms(?:, finalizationTime=\d{1,16} ms)?\)\.)"
+)
+_TIME_LENGTH: Final = len("2026-03-01 12:00:00,000")
 _RESTARTING: Final = frozenset({"RESTARTING", "FAILING", "FAILED"})
 
 # A line is looked at only if it has one of these texts. The last ones are of warnings and stack traces, in which the
@@ -85,6 +95,8 @@ TEXTS: Final = (
 
 def read_into(story: Story, hit: Hit) -> None:
     """Add what the line tells to the story. A line that tells nothing is left out."""
+    if _read_well(story, hit):
+        return
     record = record_of(hit)
     if record is None:
         _continued(story, hit)
@@ -99,6 +111,31 @@ def read_into(story: Story, hit: Hit) -> None:
                 story.unreadable_count += 1
             break
     _known(story, record)
+
+
+def _read_well(story: Story, hit: Hit) -> bool:
+    """Read a line of a checkpoint that is well, without decoding it. Return whether it is one, with no line of another
+    form after it.
+    """
+    line = hit.line
+    found = _WELL.fullmatch(line, _TIME_LENGTH)
+    if found is None or hit.block[hit.begin : hit.begin + 4] != line[:4]:
+        return False
+    try:
+        at = datetime.fromisoformat(line[:_TIME_LENGTH].decode())
+    except ValueError:
+        return False
+    number, kind, trigger_ms, job, ended, ended_job, size, took_ms = found.groups()
+    if number is not None:
+        _add_trigger(story, at, job.decode(), int(number), int(trigger_ms), is_savepoint=_is_savepoint(kind or b""))
+    else:
+        _add_completion(story, at, ended_job.decode(), int(ended), int(took_ms), int(size))
+    story.saw(at)
+    return True
+
+
+def _is_savepoint(kind: bytes) -> bool:
+    return b"avepoint" in kind or b"SAVEPOINT" in kind
 
 
 # Only Flink's coordinator writes these texts, so a line that has one and cannot be read is broken.
@@ -138,22 +175,30 @@ def _triggered(story: Story, record: Record) -> bool:
     found = _TRIGGERED.search(record.text)
     if found is None:
         return False
-    checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
-    checkpoint.triggered_at, checkpoint.trigger_ms = record.at, int(found["ms"])
-    checkpoint.is_savepoint = "avepoint" in (found["type"] or "") or "SAVEPOINT" in (found["type"] or "")
-    story.coordinator_count += 1
+    is_savepoint = _is_savepoint((found["type"] or "").encode())
+    number, ms = int(found["number"]), int(found["ms"])
+    _add_trigger(story, record.at, found["job"], number, ms, is_savepoint=is_savepoint)
     return True
+
+
+def _add_trigger(story: Story, at: datetime, job: str, number: int, ms: int, *, is_savepoint: bool) -> None:
+    checkpoint = story.job(job).checkpoint(number)
+    checkpoint.triggered_at, checkpoint.trigger_ms, checkpoint.is_savepoint = at, ms, is_savepoint
+    story.coordinator_count += 1
 
 
 def _completed(story: Story, record: Record) -> bool:
     found = _COMPLETED.search(record.text)
     if found is None:
         return False
-    checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
-    checkpoint.outcome, checkpoint.ended_at = "completed", record.at
-    checkpoint.duration_ms, checkpoint.bytes = int(found["ms"]), int(found["bytes"])
-    story.coordinator_count += 1
+    _add_completion(story, record.at, found["job"], int(found["number"]), int(found["ms"]), int(found["bytes"]))
     return True
+
+
+def _add_completion(story: Story, at: datetime, job: str, number: int, took_ms: int, size: int) -> None:
+    checkpoint = story.job(job).checkpoint(number)
+    checkpoint.outcome, checkpoint.ended_at, checkpoint.duration_ms, checkpoint.bytes = "completed", at, took_ms, size
+    story.coordinator_count += 1
 
 
 def _expired(story: Story, record: Record) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from collectors.file_blocks import Hit, hits
+from collectors.logs import events
 from collectors.logs import story as story_of_jobs
 from collectors.logs.events import TEXTS, read_into, task_of
 from collectors.logs.story import Story
@@ -59,6 +60,47 @@ def test_a_completed_checkpoint_of_each_version_is_read(text: str):
     found = only(read(log.line(62, text)))
 
     assert (found.outcome, found.duration_ms, found.bytes) == ("completed", 2_100, 5_000_000)
+
+
+_OK = (
+    log.triggered(7, 60),
+    log.line(62, f"Completed checkpoint 7 for job {JOB} (50 bytes, checkpointDuration=21 ms, finalizationTime=1 ms)."),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_plain"),
+    [
+        (("", ""), True),
+        (("INFO ", "WARN "), False),
+        (("CheckpointCoordinator ", "Other "), False),
+        (("2024-03-", "2024-13-"), False),
+        ((" job ", " job x"), False),
+        ((".\n", ". Triggering checkpoint 9 @ 3\n"), False),
+        ((".\n", ".\r\n"), True),
+        ((" - ", " [] - "), False),
+        ((".\n", ".\njava.lang.Exception: Heartbeat of TaskManager with id a timed out.\n"), False),
+    ],
+)
+def test_a_line_of_a_checkpoint_that_is_well_tells_the_same_without_being_decoded(
+    monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], is_plain: bool
+):
+    lines = [line.replace(*change, 1) if change[0] else line for line in _OK * 2]
+    plain: list[bool] = []
+    of_line = events._read_well
+
+    def noted(story: Story, hit: Hit) -> bool:
+        plain.append(of_line(story, hit))
+        return plain[-1]
+
+    monkeypatch.setattr(events, "_read_well", noted)
+    found = read(*lines)
+    monkeypatch.setattr(events, "_read_well", lambda story, hit: False)
+
+    assert found == read(*lines)
+    # The last line has no line after it that shows its end.
+    assert plain[:3] == [is_plain] * 3 or not any(plain)
+    assert any(plain) is is_plain
 
 
 def test_an_expired_checkpoint_and_who_was_late_are_read():

@@ -16,6 +16,7 @@ from backend.advisor.advice import Advice
 from backend.domain.advice import Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.verdict import VerdictKind
+from tests.simulators import culprits_described
 from tests.simulators.culprits import outcome_of, report, watched
 
 _NAMES = (
@@ -59,6 +60,7 @@ async def test_the_verdict_names_the_drawn_cause_and_the_advice_promises_no_cure
     found = outcome_of(name, job, evidence)
 
     assert found.is_first_right, found.diagnosis.verdict.sentence
+    assert not found.is_sure_and_wrong
     assert found.is_health_right, found.diagnosis.health
     assert report([found])
     # The same evidence, as if fewer than three failures were known: the rules choose, and not a simulation.
@@ -74,6 +76,24 @@ async def test_the_verdict_names_the_drawn_cause_and_the_advice_promises_no_cure
         assert card.will_not_cure[0].startswith(_STAYS[cause.kind])
     else:
         pytest.fail(f"nothing is expected of the mode for {cause.kind}")
+
+
+@pytest.mark.parametrize(
+    "name", ["jobmanager-stands-still", "ended transactions", "lost hosts", "own code, one lost host"]
+)
+def test_no_sentence_of_high_confidence_on_a_drawn_variant_of_a_described_job_is_wrong(name):
+    """``test_public_cases_drawn`` draws more of the families that have a case of their own."""
+    found = culprits_described.judged(name, 100)
+
+    assert found.wrong == "", found.sentence
+    assert "wrong sentences of high confidence: 0" in culprits_described.report([found])
+
+
+@pytest.mark.parametrize(("wrong", "is_sure", "count"), [("", True, 0), ("store", False, 0), ("store", True, 1)])
+def test_the_table_counts_what_is_wrong_and_of_high_confidence(wrong, is_sure, count):
+    told = culprits_described.Described("coordinator", wrong, is_sure, "It is so.")
+
+    assert f"wrong sentences of high confidence: {count}" in culprits_described.report([told])
 
 
 def _proposed_mode(advice: Advice) -> Mode | None:

@@ -28,8 +28,9 @@ from backend.analysis.measures.pressure import backpressured_max, vertex_loads
 from backend.analysis.verdict.verdict import diagnose
 from backend.analysis.words.thresholds import SLOW_INTERVAL_RATIO, STRUCK_MIN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.verdict import Diagnosis, Health, VerdictKind
+from backend.domain.verdict import Confidence, Diagnosis, Health, VerdictKind
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from tests.simulators import culprits_described
 from tests.simulators.twin_table import wilson
 from tests.support.simulated_target import SimulatedTarget
 
@@ -304,6 +305,14 @@ class Outcome:
         return any(_is(c, verdict.kind, verdict.vertex, verdict.subtasks) for c in self.causes)
 
     @property
+    def is_sure_and_wrong(self) -> bool:
+        """Whether a cause that was not drawn is named with high confidence, of a job whose cause has an effect."""
+        verdict = self.diagnosis.verdict
+        is_named = verdict.kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED)
+        is_judged = self.has_effect or self.causes[0].kind is VerdictKind.NONE
+        return is_judged and is_named and verdict.confidence is Confidence.HIGH and not self.is_first_right
+
+    @property
     def are_both_right(self) -> bool:
         """Whether both causes named are the drawn ones."""
         verdict, second = self.diagnosis.verdict, self.diagnosis.verdict.second
@@ -475,7 +484,14 @@ def main(arguments: Sequence[str]) -> int:
             print(f"  {row.value if row.value is not None else '':>12} {row.unit or '':<8} {row.statement}")
         return 0
     print(report(outcomes))
-    return 0
+    sure = [o for o in outcomes if o.is_sure_and_wrong]
+    print(f"wrong sentences of high confidence: {len(sure)}", *(o.name for o in sure))
+    if options.kind:
+        return 0
+    seeds = range(options.first, options.first + options.seeds)
+    told = [culprits_described.judged(name, seed) for name in culprits_described.families() for seed in seeds]
+    print(culprits_described.report(told))
+    return 0 if not culprits_described.sure_and_wrong(told) else 1
 
 
 if __name__ == "__main__":

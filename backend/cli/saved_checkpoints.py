@@ -113,13 +113,29 @@ def write(path: Path, saved: SavedCheckpoint | None) -> None:
     # The name is new, so that it does not follow a link that someone else put there.
     written = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
     try:
-        with written.open("xb") as file:
+        file = written.open("xb")
+    except OSError as error:
+        raise HostError(f"cannot write {written}: {_reason(error)}", fix="save elsewhere") from error
+    try:
+        with file:
             file.write(write_saved(saved))
         os.replace(written, path)
     except OSError as error:
         raise HostError(f"cannot write {path}: {_reason(error)}", fix="make room, or save elsewhere") from error
     finally:
         written.unlink(missing_ok=True)
+
+
+def delete(path: Path) -> None:
+    """Delete a claimed checkpoint that is not needed any more.
+
+    Raises:
+        HostError: the file cannot be deleted.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise HostError(f"cannot delete {path}: {_reason(error)}", fix="delete it, or use --no-claim") from error
 
 
 def is_same(path: Path, other: Path) -> bool:

@@ -119,7 +119,7 @@ def _kept(result: SimulationResult, target: Path | None, claimed: Path | None) -
     saved_checkpoints.write(target, result.saved)
     told = ["", f"{_named(result.saved_as)} is saved in {target}"]
     if claimed is not None and not saved_checkpoints.is_same(claimed, target):
-        claimed.unlink(missing_ok=True)
+        saved_checkpoints.delete(claimed)
         told.append(f"the claimed checkpoint in {claimed} is deleted: a newer one is saved")
     return told
 
@@ -145,14 +145,15 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     counts = document["counts"]
     duration_us = document["virtual_time_us"] - document["began_at_us"]
     yield f"{document['job']}: {_seconds(duration_us)} of virtual time, seed {document['seed']}"
-    begun_from = document["begun_from"]
+    begun_from, of_them = document["begun_from"], ""
     if begun_from is not None:
+        of_them = f", {begun_from['committed_before']} of them before"
         yield f"continued from {_named(begun_from)}"
         if begun_from["at_own_risk"]:
             yield f"at own risk: the operators of {', '.join(begun_from['at_own_risk'])} changed (GR-2)"
     yield (
         f"checkpoints: {counts['completed']} completed, {counts['failed']} failed, {counts['in_progress']} in progress"
-        f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}"
+        f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}{of_them}"
     )
     yield from _lost(document)
     if document["ended_at_us"] is not None:

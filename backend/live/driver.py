@@ -157,6 +157,10 @@ class LiveJob:
     origin_epoch_ms: int
     origin_s: float
     """The instant of virtual time 0 on the monotonic clock."""
+    first_id: str = ""
+    """The first of the jobs that continue each other; they have one external system. By default the job itself."""
+    ended_s: float | None = None
+    """When the driver saw that the job had ended, on the monotonic clock."""
     slice_us: int = 20_000
     view: JobView | None = None
     viewed_s: float = 0.0
@@ -166,6 +170,9 @@ class LiveJob:
     """The engine's number of each requested checkpoint, by the request id that the REST returned."""
     claimed: dict[int, str] = field(default_factory=dict)
     """The job that owns each checkpoint of this job that another one claimed (IN-16)."""
+
+    def __post_init__(self) -> None:
+        self.first_id = self.first_id or self.id
 
 
 class RuntimeDriver:
@@ -189,6 +196,8 @@ class RuntimeDriver:
 
     def advance(self, job: LiveJob) -> bool:
         """Run one slice of a job. Return whether the job is still behind the wall clock."""
+        if job.ended_s is None and job.engine.is_over:
+            job.ended_s = self._monotonic_s()
         due_us = self._due_us(job)
         now_us = job.engine.now_us
         if now_us >= due_us:
@@ -258,11 +267,18 @@ class RuntimeDriver:
         raise InvalidInputError([problem], what="request")
 
     def add(self, job: LiveJob) -> None:
-        """Run another job from now on. The oldest ended jobs are forgotten if there are too many."""
+        """Run another job from now on. If too many have ended, those that ended first are forgotten."""
         self._jobs[job.id] = job
-        over = [each.id for each in self._jobs.values() if each.engine.is_over]
+        now_s = self._monotonic_s()
+        over = [each for each in self._jobs.values() if each.engine.is_over]
+        over.sort(key=lambda each: now_s if each.ended_s is None else each.ended_s)
         for oldest in over[: max(0, len(over) - _ENDED_KEPT)]:
-            del self._jobs[oldest]
+            del self._jobs[oldest.id]
+
+    def running_of(self, first_id: str) -> LiveJob | None:
+        """Return the running job among those that continue each other from the job ``first_id`` on, if there is one."""
+        own = (each for each in self._jobs.values() if each.first_id == first_id)
+        return next((each for each in own if not each.engine.is_over), None)
 
     def cancel(self, job_id: str) -> None:
         """End a job at once. Its completed checkpoints stay. Has no effect on a job that has ended.
@@ -273,6 +289,8 @@ class RuntimeDriver:
         job = self.job(job_id)
         job.engine.cancel()
         job.view = None
+        if job.ended_s is None:
+            job.ended_s = self._monotonic_s()
 
     def change_settings(self, job_id: str, changes: Mapping[str, str]) -> Mapping[str, str]:
         """Change settings of a running job. Return all settings that can change, with their new values."""

@@ -36,23 +36,27 @@ from backend.live.view import (
     VertexView,
 )
 from backend.live.wire import Json, Object
+from backend.runtime.coordinator.rescales import rescaled_graph
 from backend.runtime.engine.debloating import GateDebloater
 from backend.runtime.engine.handover import begin, kept_checkpoint, save
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
 from backend.runtime.job.config import LIVE_CONFIG_KEYS, UNLIMITED
-from backend.runtime.job.graph import Partitioner
+from backend.runtime.job.graph import Graph, Partitioner
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint, TaskKey
 from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import LostTransaction
 from backend.runtime.protocols.registry import other_protocol
+from backend.runtime.snapshot.checked import as_corrupt
 from backend.runtime.snapshot.saved import RestoreOptions
 from backend.runtime.task.task import Task
 
 _HOST = "localhost"
 _UNLIMITED_FAILURES = 2**31 - 1
+_CHANNELS_MAX = 20_000
+"""A job with more channels would take seconds to build, in which the service answers nobody, and much memory."""
 _STATES: Mapping[CheckpointState, FlinkCheckpointState] = {
     CheckpointState.IN_PROGRESS: FlinkCheckpointState.IN_PROGRESS,
     CheckpointState.COMPLETED: FlinkCheckpointState.COMPLETED,
@@ -71,6 +75,21 @@ def build_live_engine(spec: JobSpec, *, seed: int | None = None) -> RuntimeEngin
 def job_run_id(name: str, origin_epoch_ms: int) -> str:
     """Return the id of one execution of a job, with 32 hexadecimal digits as in Flink."""
     return hashlib.blake2b(f"{name}/{origin_epoch_ms}".encode(), digest_size=16).hexdigest()
+
+
+def check_channels(graph: Graph) -> None:
+    """Check that a job of this graph is small enough to be built between two requests.
+
+    Raises:
+        PlanError: the graph has too many channels.
+    """
+    if graph.channel_count > _CHANNELS_MAX:
+        raise PlanError(
+            f"{graph.channel_count} channels between subtasks",
+            rule="G-6",
+            vertex=None,
+            fix=f"at most {_CHANNELS_MAX} in a live job: set a lower parallelism",
+        )
 
 
 class RuntimeEngine:
@@ -125,7 +144,8 @@ class RuntimeEngine:
             )
         kept = kept_checkpoint(self._engine, checkpoint_id, is_at_own_risk=options.is_at_own_risk)
         engine = begin(self._engine.spec if spec is None else spec, save(self._engine, kept), options)
-        engine.run_until(engine.began_at_us)
+        with as_corrupt():
+            engine.run_until(engine.began_at_us)
         return RuntimeEngine(engine, begun_from=location)
 
     def run_until(self, at_us: int) -> None:
@@ -196,7 +216,9 @@ class RuntimeEngine:
             PlanError: the job cannot run or be restored with the new parallelism. The job continues unchanged.
         """
         own = {shown: vertex for vertex, shown in self._vertex_ids.items()}
-        self._engine.rescale({own[v]: p for v, p in parallelism.items()}, from_savepoint=from_savepoint)
+        wanted = {own[v]: p for v, p in parallelism.items()}
+        check_channels(rescaled_graph(self._engine.env.graph, wanted))
+        self._engine.rescale(wanted, from_savepoint=from_savepoint)
 
     def rescales(self) -> list[Json]:
         """Return the last requested changes of parallelism, newest first."""

@@ -14,7 +14,8 @@ from typing import Any
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError, UnknownEntityError
 from backend.live.body import read_object
 from backend.live.driver import LiveJob, RuntimeDriver
-from backend.live.engine import build_live_engine, job_run_id
+from backend.live.engine import build_live_engine, check_channels, job_run_id
+from backend.runtime.coordinator.rescales import rescaled_graph
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.snapshot.saved import RestoreOptions
 
@@ -48,7 +49,7 @@ def wanted_start(body: bytes) -> WantedStart:
 
     Raises:
         InvalidInputError: the body is not a JSON object, or a field of it or of the job document is invalid.
-        PlanError: the job cannot run.
+        PlanError: the job cannot run, or has too many channels.
     """
     fields, problems = read_object(body, _FIELDS, _EXAMPLE)
     flags = [_flag(fields, name, problems) for name in ("allowNonRestoredState", "atOwnRisk")]
@@ -63,7 +64,14 @@ def wanted_start(body: bytes) -> WantedStart:
         problems.append(FieldProblem("job", "is missing", "a job document, or a savepointPath to continue from"))
     if problems:
         raise InvalidInputError(problems, what="body")
-    spec = load_job_document(document) if isinstance(document, dict) else None
+    spec = None
+    if isinstance(document, dict):
+        spec = load_job_document(document)
+        graph = spec.graph
+        check_channels(graph)
+        for rescale in spec.rescales:
+            graph = rescaled_graph(graph, rescale.parallelism)
+            check_channels(graph)
     options = RestoreOptions(flags[0], flags[1], mode == "CLAIM")
     if path is None and spec is not None and spec.restore is not None:
         path, options = spec.restore.origin, spec.restore.options
@@ -98,7 +106,8 @@ def start(driver: RuntimeDriver, wanted: WantedStart) -> LiveJob:
         assert wanted.spec is not None
         driver.check_room(wanted.spec.name)
         now_s, now_ms = driver.now()
-        job = LiveJob(_new_id(driver, wanted.spec.name), build_live_engine(wanted.spec), now_ms, now_s)
+        job_id = _new_id(driver, wanted.spec.name)
+        job = LiveJob(job_id, build_live_engine(wanted.spec), now_ms, now_s, first_id=job_id)
         driver.add(job)
         return job
     return _continue(driver, wanted, wanted.origin)
@@ -114,9 +123,18 @@ def _continue(driver: RuntimeDriver, wanted: WantedStart, origin: Origin) -> Liv
             vertex=None,
             fix="start from a checkpoint of that job",
         )
+    running = driver.running_of(before.first_id)
+    if running is not None and running is not before:
+        raise PlanError(
+            f"the job {running.id} continues it and still runs, and both would write to its external system",
+            rule="SNK-3",
+            vertex=None,
+            fix="stop that job with a savepoint or cancel it first",
+        )
     engine = before.engine.successor(checkpoint_id, wanted.spec, wanted.options, location=origin.location)
     driver.check_room(engine.name)
-    job = LiveJob(_new_id(driver, engine.name), engine, before.origin_epoch_ms, before.origin_s)
+    job_id = _new_id(driver, engine.name)
+    job = LiveJob(job_id, engine, before.origin_epoch_ms, before.origin_s, first_id=before.first_id)
     if wanted.options.is_claimed:
         before.claimed[checkpoint_id] = job.id
     driver.add(job)

@@ -145,6 +145,38 @@ async def test_a_start_that_cannot_be_is_refused_in_one_sentence_with_its_rule()
 
 
 @pytest.mark.anyio
+async def test_only_one_of_the_jobs_that_continue_each_other_runs() -> None:
+    """SNK-3: they have one external system."""
+    runtime, path = await _canceled()
+    again = await runtime.start(savepointPath=path)
+    other = {"job": _job() | {"name": "other"}, "savepointPath": path}
+    assert (await _refusal(runtime, **other)).startswith(f"SNK-3: the job {again.job.id} continues it and still runs")
+    await again.client.patch(f"{again.root}?mode=cancel")
+    assert (await runtime.start(**other)).job.engine.name == "other"
+
+
+@pytest.mark.anyio
+async def test_a_job_with_too_many_channels_is_neither_started_nor_made_by_a_rescale() -> None:
+    runtime = _running()
+    wide = deepcopy(_JOB) | {"name": "wide"}
+    for vertex in wide["vertex"]:
+        vertex["parallelism"] = 150
+    assert (await _refusal(runtime, job=wide)).startswith("G-6: 22500 channels between subtasks; at most 20000")
+    wide["vertex"][0]["parallelism"] = 2
+    rescale = {"at": "1 s", "vertex": "source", "parallelism": 150}
+    assert (await _refusal(runtime, job=wide | {"rescale": [rescale]})).startswith("G-6: 22500 channels")
+    small = _job() | {"name": "narrow"}
+    for vertex in small["vertex"]:
+        vertex["max_parallelism"] = 200
+    narrow = await runtime.start(job=small)
+    vertices = (await narrow.get(""))["vertices"]
+    wanted = {vertex["id"]: {"parallelism": {"lowerBound": 1, "upperBound": 150}} for vertex in vertices}
+    answer = await runtime.client.put(f"{narrow.root}/resource-requirements", json=wanted)
+    assert answer.status_code == 400
+    assert "22500 channels between subtasks" in answer.text
+
+
+@pytest.mark.anyio
 async def test_a_claimed_checkpoint_belongs_to_the_job_that_claimed_it() -> None:
     """IN-16."""
     runtime, path = await _canceled()
@@ -185,3 +217,16 @@ async def test_only_some_jobs_run_at_a_time_and_the_oldest_ended_ones_are_forgot
     listed = (await other.client.get("/jobs")).json()["jobs"]
     assert [job["id"] for job in listed] == [again.job.id, other.job.id]
     assert (await runtime.client.get(runtime.root)).status_code == 404
+
+
+@pytest.mark.anyio
+async def test_the_job_that_ended_last_is_kept_although_it_began_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_ENDED_KEPT", 1)
+    runtime = _running()
+    second = await runtime.start(job=_job() | {"name": "second"})
+    await second.client.patch(f"{second.root}?mode=cancel")
+    runtime.advance_to(0.5)
+    await runtime.client.patch(f"{runtime.root}?mode=cancel")
+    third = await runtime.start(job=_job() | {"name": "third"})
+    listed = (await third.client.get("/jobs")).json()["jobs"]
+    assert [job["id"] for job in listed] == [runtime.job.id, third.job.id]

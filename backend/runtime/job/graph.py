@@ -250,6 +250,15 @@ class Graph:
         """Return the vertex with this id."""
         return next(v for v in self.vertices if v.id == vertex_id)
 
+    @property
+    def channel_count(self) -> int:
+        """The number of channels between subtasks, over all edges; of pointwise edges, the most that they may have."""
+        sizes = {v.id: v.parallelism for v in self.vertices}
+        return sum(
+            max(sizes[e.source], sizes[e.target]) if e.partitioner.is_pointwise else sizes[e.source] * sizes[e.target]
+            for e in self.edges
+        )
+
     def supports_overtaking(self, edge: int, *, is_forced: bool) -> bool:
         """Return whether barriers may overtake data on an edge (OPT-5, OPT-7).
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,7 +257,34 @@ def test_the_text_names_the_checkpoints_and_what_happened_to_them(job, saved, ca
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "orders: 2.0 s of virtual time, seed 7"
     assert lines[1].startswith(f"continued from {name}")
+    assert re.search(r"; records committed: \d+, \d+ of them before$", lines[2]), lines[2]
     assert lines[-1] == f"the claimed checkpoint in {saved} is deleted: a newer one is saved"
+
+
+def test_a_file_that_cannot_be_written_or_deleted_is_named_and_no_file_of_others_is_touched(
+    job, saved, capsys, tmp_path, monkeypatch
+):
+    later = tmp_path / "later.ckpt"
+    assert run(["simulate", job(), "--duration", "1s", "--save-checkpoint", saved]) == 0
+    command = ["simulate", job(), "--duration", "2s", "--from", saved, "--claim", "--save-checkpoint", str(later)]
+    others = tmp_path / f".later.ckpt.{os.getpid()}.part"
+    others.write_text("of someone else")
+    assert run(command) != 0
+    assert f"cannot write {others}: File exists" in capsys.readouterr().err
+    assert (others.read_text(), later.exists()) == ("of someone else", False)
+    others.unlink()
+
+    unlink = Path.unlink
+
+    def refuses(path: Path, missing_ok: bool = False) -> None:
+        if path == Path(saved):
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+    assert run(command) != 0
+    assert f"cannot delete {saved}: Operation not permitted" in capsys.readouterr().err
+    assert later.exists()
 
 
 def test_the_live_runtime_refuses_a_job_file_that_begins_from_a_checkpoint(job, capsys):

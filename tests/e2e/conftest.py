@@ -1,19 +1,14 @@
-"""Fixtures that start ``barrierscope up`` with a data folder of its own, and a browser and a site over a fake API."""
+"""Fixtures that start ``barrierscope up`` with a data folder of its own, and remove both after a test."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.support.browsing import SharedBrowser
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import FakeApi
 from tests.support.running_up import Up, processes_of
 
 
@@ -78,45 +73,9 @@ def live_up(pytestconfig: pytest.Config) -> Iterator[LiveUp]:
     shutil.rmtree(folder)
 
 
-_BROWSER = pytest.StashKey[SharedBrowser]()
-
-
-@pytest.fixture(scope="session")
-def browser(pytestconfig: pytest.Config) -> Iterator[SharedBrowser]:
-    """Yield the browser that the tests of all files share. It starts when a page is opened."""
-    shared = pytestconfig.stash[_BROWSER] = SharedBrowser()
-    yield shared
-    shared.remove()
-
-
-@pytest.fixture(scope="module")
-def fake() -> FakeApi:
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake: FakeApi) -> Iterator[str]:
-    with site_over(fake) as url:
-        yield url
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Stop what tests share after the last test that uses it.
-
-    The jobs of a shared instance would load the machine until the end. While a shared browser runs, no test can start
-    an event loop.
-    """
+    """Stop the shared instance after the last test that uses it: its jobs would load the machine until the end."""
     live = item.config.stash.get(_LIVE_UP, None)
     if live is not None and (nextitem is None or "live_up" not in nextitem.path.read_text(encoding="utf-8")):
         live.close()
-    browser = item.config.stash.get(_BROWSER, None)
-    if browser is not None and not _uses(nextitem, "browser", item.path):
-        browser.close()
-
-
-def _uses(item: pytest.Item | None, fixture: str, path: Path) -> bool:
-    """Return whether a test uses a fixture or is in the file at ``path``."""
-    if not isinstance(item, pytest.Function):
-        return False
-    return item.path == path or fixture in item.fixturenames

@@ -35,7 +35,7 @@ _NAME = "barrierscope.test"
 
 
 @pytest.fixture(scope="module")
-def resolving():
+def browser():
     with launched(chromium(), f"--host-resolver-rules=MAP {_NAME} 127.0.0.1, MAP rebound.test 127.0.0.1") as found:
         yield found
 
@@ -90,8 +90,8 @@ def _log_in(page: Page, token: str = TOKEN) -> None:
     page.click("button")
 
 
-def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(resolving, guarded):
-    with opened(resolving, f"http://{_NAME}:{guarded}") as (page, _):
+def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded):
+    with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
         page.goto("/ui/targets?from=mail")
         expect(page).to_have_url(re.compile(r"/login\?next="))
 
@@ -115,8 +115,8 @@ def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(resolving, guarde
         expect(page.locator("#token")).to_be_visible()
 
 
-def test_an_open_page_goes_to_the_login_when_its_session_has_ended(resolving, guarded):
-    with opened(resolving, f"http://{_NAME}:{guarded}") as (page, _):
+def test_an_open_page_goes_to_the_login_when_its_session_has_ended(browser, guarded):
+    with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
         page.goto("/ui/targets")
         _log_in(page)
         expect(page.locator("header.top")).to_be_visible()
@@ -128,9 +128,9 @@ def test_an_open_page_goes_to_the_login_when_its_session_has_ended(resolving, gu
         expect(page).to_have_url(f"http://{_NAME}:{guarded}/ui/targets")
 
 
-def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(resolving, guarded, stranger):
+def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(browser, guarded, stranger):
     own = f"http://127.0.0.1:{guarded}"
-    with opened(resolving, own) as (page, _):
+    with opened(browser, own) as (page, _):
         page.goto("/ui/")
         _log_in(page)
         expect(page.locator("header.top")).to_be_visible()
@@ -143,11 +143,11 @@ def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(resolving,
         expect(page).to_have_url(f"{own}/ui/targets?from=chat")
 
 
-@pytest.mark.parametrize("is_guarded", [True, False])
-def test_a_page_of_another_site_can_neither_read_nor_change_anything(resolving, guarded, stranger, is_guarded):
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_page_of_another_site_can_neither_read_nor_change_anything(browser, guarded, stranger, is_guarded):
     with nullcontext(guarded) if is_guarded else _service(None) as port:
         own = f"http://127.0.0.1:{port}"
-        with opened(resolving, own) as (page, _):
+        with opened(browser, own) as (page, _):
             page.goto("/ui/")
             if is_guarded:
                 _log_in(page)
@@ -166,8 +166,8 @@ def test_a_page_of_another_site_can_neither_read_nor_change_anything(resolving, 
             expect(page.locator("header.top")).to_be_visible()
 
 
-def test_a_name_that_was_rebound_to_this_machine_is_refused(resolving):
-    with _service(None) as port, opened(resolving, f"http://rebound.test:{port}") as (page, _):
+def test_a_name_that_was_rebound_to_this_machine_is_refused(browser):
+    with _service(None) as port, opened(browser, f"http://rebound.test:{port}") as (page, _):
         for path in ("/", "/ui/", "/api/v1/status"):
             answer = page.goto(path)
             assert answer is not None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import Route, expect
 
 from backend.domain.backtest import Part
-from tests.support.browsing import chromium, opened, overflowing
+from tests.support.browsing import chromium, launched, opened, overflowing
 from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
 
 pytestmark = [
@@ -22,8 +25,13 @@ _INTERVALS = "() => window.dash_component_api.getLayout('backtest-tick').props.m
 
 
 @pytest.fixture(scope="module")
-def site(fake, browser):
-    with site_over(fake) as url:
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake):
+    with site_over(fake) as url, launched(chromium()) as browser:
         yield browser, url
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import LAPTOP, chromium, opened, overflowing, small_targets, until_charts_fit
+from tests.support.browsing import LAPTOP, chromium, launched, opened, overflowing, small_targets, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
@@ -20,10 +20,10 @@ pytestmark = [
 _CHECKPOINT = "/ui/jobs/jB2/runs/rB2/checkpoints/{}"
 
 
-def test_links_are_stored_offered_at_the_guilty_subtask_and_its_stacks_are_read(browser):
+def test_links_are_stored_offered_at_the_guilty_subtask_and_its_stacks_are_read():
     fake = FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
     number = fake.jobs["jB2"].checkpoints[-1].checkpoint_id
-    with site_over(fake) as site, opened(browser, site) as (page, watch):
+    with launched(chromium()) as browser, site_over(fake) as site, opened(browser, site) as (page, watch):
         # The dialog of the targets: a refusal is shown, and what was typed stays.
         page.goto("/ui/targets")
         page.locator("button[aria-label='Links of production-eu']").click()

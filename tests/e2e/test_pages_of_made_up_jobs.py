@@ -19,12 +19,14 @@ from tests.support.browsing import (
     Weight,
     chromium,
     go,
+    launched,
     opened,
     overflowing,
     small_targets,
     until_charts_fit,
 )
-from tests.support.fake_api import HOSTILE
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import HOSTILE, FakeApi
 from tests.support.made_up_alerts import ADVISED, MadeUpAlerts
 from tests.support.waiting import until
 
@@ -66,6 +68,23 @@ SHOWN = {
     "comparison": "#comparison-graph .barlayer path",
     "windows": "#windows-graph .scatterlayer .points path",
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake):
+    with site_over(fake) as url:
+        yield url
 
 
 @pytest.fixture

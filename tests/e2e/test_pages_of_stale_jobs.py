@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import chromium, opened
+from tests.support.browsing import chromium, launched, opened
 from tests.support.running_up import jobs_of
 from tests.support.waiting import PATIENCE_S
 
@@ -20,6 +20,12 @@ pytestmark = [
 ]
 
 _WAIT_MS = PATIENCE_S * 1000
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from tests.support.browsing import (
     chromium,
+    launched,
     opened,
 )
 from tests.support.dashboard_site import site_over
@@ -20,6 +21,23 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
 ]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake):
+    with site_over(fake) as url:
+        yield url
 
 
 def test_a_large_fleet_loads_rows_while_it_is_scrolled_and_shows_what_changes(browser):

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import (
@@ -150,42 +150,9 @@ class Watch:
             self.found.append(f"failed: {request.url} ({request.failure})")
 
 
-class SharedBrowser:
-    """A browser that tests of several files use, without flags and with the fonts of this machine.
-
-    It starts when a test opens a page, and keeps its profile until the end. Scripts that one file's pages compiled need
-    not be compiled for the next file, if both are served at the same address.
-    """
-
-    def __init__(self) -> None:
-        self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
-        self._running = ExitStack()
-        self._browser: Browser | None = None
-
-    def at(self, base_url: str) -> BrowserContext:
-        """Return a browser context whose relative addresses start at ``base_url``."""
-        if self._browser is None:
-            executable = chromium()
-            assert executable is not None
-            playwright = self._running.enter_context(sync_playwright())
-            self._browser = Browser(playwright, executable, (), Path(self._profile.name), fonts=None)
-            self._running.callback(self._browser.close)
-        return self._browser.at(base_url)
-
-    def close(self) -> None:
-        """Close the browser, if it runs. Until then, this thread can start neither a browser nor an event loop."""
-        self._running.close()
-        self._browser = None
-
-    def remove(self) -> None:
-        """Close the browser and remove its profile."""
-        self.close()
-        self._profile.cleanup()
-
-
 @contextmanager
 def opened(
-    browser: Browser | SharedBrowser, base_url: str, *, theme: str = "light", is_first_visit: bool = False
+    browser: Browser, base_url: str, *, theme: str = "light", is_first_visit: bool = False
 ) -> Iterator[tuple[Page, Watch]]:
     """Open a page of a laptop's size in the colour scheme ``theme``. Yield the page and the watch on its errors.
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import httpx
 import uvicorn
@@ -20,26 +18,6 @@ from dashboard.role import create_app
 from tests.support.fake_api import FakeApi
 from tests.support.running_up import free_port
 from tests.support.waiting import PATIENCE_S, until
-
-
-@cache
-def _usual_port() -> int:
-    return free_port()
-
-
-def _port() -> int:
-    """Return the port that all sites of this process use one after another, or another one while it is in use.
-
-    At the same address, the browser need not be started again, and finds the scripts that it has compiled.
-    """
-    with socket.socket() as probe:
-        # A server may listen on a port whose last connections ended a moment ago.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", _usual_port()))
-        except OSError:
-            return free_port()
-    return _usual_port()
 
 
 @contextmanager
@@ -66,7 +44,7 @@ def site_over(fake: FakeApi, *, has_date: bool = True, api_s: float = 0.0) -> It
             own = PlainTextResponse("live")
         await own(scope, receive, send)
 
-    config = uvicorn.Config(app, host="127.0.0.1", port=_port(), log_level="error", date_header=has_date)
+    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", date_header=has_date)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="dashboard")
     thread.start()

@@ -57,9 +57,10 @@ class MeasurementOracle:
         return len(record.acks)
 
     def _message_us(self) -> int:
-        # A random schedule may double the latency of a message. The barrier's own cost comes on top.
-        config = self._engine.config
-        return 2 * config.rpc_latency_us + 2 * config.barrier_cost_us
+        # A random schedule may double the latency of a message. The barrier's own cost comes on top, and the time that
+        # an acknowledgement waits while the coordinator sends trigger messages (CL-7).
+        config, wait_us = self._engine.config, self._engine.env.message_wait_max_us
+        return 2 * config.rpc_latency_us + 2 * config.barrier_cost_us + wait_us
 
 
 def _times(trace: list[_Row], kind: Kind) -> list[int]:

@@ -46,6 +46,9 @@ from backend.runtime.task.increments import Increments
 from backend.runtime.task.messages import AckMessage
 from backend.runtime.task.ports import FinishPort, TaskPort
 
+_NOTICED_US = 1
+"""How long after a buffer has left a subtask notices that the rest of its output fits the cap."""
+
 
 @dataclass(slots=True)
 class Run:
@@ -311,7 +314,12 @@ class Snapshots:
         before, run.front_bytes = run.front_bytes, run.front_bytes - size_bytes
         assert run.output_bytes_left is not None
         if run.front_bytes <= run.output_bytes_left < before:
-            self._task.mail(self._overtake_if_fits, run)
+            # A step of the receiver took the buffer. Whether that step was planned ahead or not, the barrier must
+            # arrive after it has begun (DET-4).
+            self._env.scheduler.after(_NOTICED_US, EventClass.TIMER, self._mail_overtaking, run)
+
+    def _mail_overtaking(self, run: Run) -> None:
+        self._task.mail(self._overtake_if_fits, run)
 
     def _overtake_if_fits(self, run: Run) -> None:
         assert run.output_bytes_left is not None

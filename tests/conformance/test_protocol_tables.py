@@ -482,7 +482,7 @@ def test_the_beginning_of_a_record_whose_end_is_behind_the_cut_is_persisted_and_
 def test_a_source_waits_at_its_cap_in_the_output_and_takes_its_state_at_once(
     on_cap: OnCap, output_bytes: int, given: Command
 ) -> None:
-    cap = Cap(lambda: 100, _Room(0, output_bytes), lambda: on_cap, lambda _: None)
+    cap = Cap(lambda: 100, _Room(0, output_bytes), lambda: on_cap, lambda _: None, lambda: 0)
     assert commands_at_source(CAP, TaskView(cap=cap)) == [given]
 
 

@@ -72,4 +72,4 @@ def key_of(value: Any) -> Any:
 
 def asked_of(meter: Meter, cap: int | None, on_cap: str) -> Cap:
     """Return a ``Cap`` with the functions through which a handler reads the cap and the in-flight data of its task."""
-    return Cap(lambda: cap or 0, lambda: meter.now, lambda: OnCap(on_cap), lambda _: None)
+    return Cap(lambda: cap or 0, lambda: meter.now, lambda: OnCap(on_cap), lambda _: None, lambda: 0)

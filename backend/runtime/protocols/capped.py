@@ -177,7 +177,7 @@ def _make(_: Barrier, open_channels: frozenset[int], view: TaskView) -> Capped:
         has_front=view.has_front,
         declines=on_cap is OnCap.DECLINE,
         is_partial=on_cap is OnCap.PARTIAL,
-        begun_bytes_max=cap.begun_bytes_max,
+        begun_bytes_max=cap.begun_bytes_max(),
         decided=cap.decided,
     )
 
@@ -207,7 +207,7 @@ def _at_source(barrier: Barrier, view: TaskView) -> list[Command]:
     elif on_cap is OnCap.PARTIAL:
         action, command = CapAction.PARTIAL, Snapshot(barrier, output_bytes_max=cap_bytes)
     else:
-        action, command = CapAction.ALIGNED, _waiting(barrier, cap_bytes, 0, cap.begun_bytes_max)
+        action, command = CapAction.ALIGNED, _waiting(barrier, cap_bytes, 0, cap.begun_bytes_max())
     cap.decided(CapDecision(cap_bytes, output_bytes, output_bytes, 0, action))
     return [command]
 

@@ -30,7 +30,7 @@ class Cap:
     in_flight: Callable[[], InFlight]
     on_cap: Callable[[], OnCap]
     decided: Callable[[CapDecision], None]
-    begun_bytes_max: int = 0
+    begun_bytes_max: Callable[[], int]
     """The most that a receiver of the task may hold of records whose ends have not arrived (``Capping``)."""
 
 

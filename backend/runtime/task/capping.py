@@ -37,7 +37,7 @@ class Capping:
             self._in_flight,
             lambda: self._env.config.on_cap,
             self._decided,
-            self._begun_bytes_max(),
+            self._begun_bytes_max,
         )
 
     def cap_bytes(self) -> int:

@@ -53,6 +53,6 @@ def test_no_savepoint_has_channel_state(name: str) -> None:
 def test_a_source_with_empty_outputs_takes_its_snapshot_at_once(name: str) -> None:
     config = _CONFIGS[name]
     barrier = barrier_of(config, 1, 0, SnapshotType.CHECKPOINT)
-    cap = Cap(lambda: config.cap_bytes, lambda: InFlight(0, 0), lambda: config.on_cap, lambda _: None)
+    cap = Cap(lambda: config.cap_bytes, lambda: InFlight(0, 0), lambda: config.on_cap, lambda _: None, lambda: 0)
 
     assert commands_at_source(barrier, TaskView(cap=cap)) == [Snapshot(barrier)]

@@ -64,7 +64,7 @@ def layout(route: routes.Route) -> Component:
                 className="card lab-status",
                 **attrs({"aria-label": "State of the simulation", "aria-live": "polite"}),
             ),
-            html.Div(_results(chosen.at_ms), id="lab-results", className=refresh.EMPTY),
+            html.Div(_results(chosen.at_ms), id="lab-results", className=refresh.AWAITED),
         ]
     )
 

@@ -39,7 +39,8 @@ from dashboard.pages.lab.details import (
     shown_of,
 )
 
-EMPTY, STALE = "lab-results is-empty", "lab-results is-stale"
+# Until the first answer, the results take their place without being seen. So nothing moves when they come.
+AWAITED, EMPTY, STALE = "lab-results is-awaited", "lab-results is-empty", "lab-results is-stale"
 
 
 def register(app: Dash, client: ApiClient) -> None:
@@ -53,12 +54,14 @@ def register(app: Dash, client: ApiClient) -> None:
             "state": Output("lab-status", "children"),
             "cancel": Output("lab-cancel", "disabled"),
             "still": Output("lab-tick", "disabled"),
-            "class": Output("lab-results", "className"),
             "problems": Output("lab-problems", "data"),
             "differences": Output("lab-differences", "children"),
             "shown": Output("lab-shown", "data"),
             "digest": Output("lab-digest", "data"),
             "details": _detail_outputs(is_first=True),
+            # The browser applies outputs in their order, on a slow machine over several frames. The results are seen
+            # last, when their boxes have their sizes.
+            "class": Output("lab-results", "className"),
         },
         inputs={
             "tick": Input("lab-tick", "n_intervals"),

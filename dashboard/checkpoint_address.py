@@ -53,7 +53,7 @@ class CheckpointView:
 
 
 def parse(search: str | None) -> CheckpointView:
-    """Return what the query string of an address holds. Values that do not exist are ignored."""
+    """Return the choices in the query string of an address. Invalid values are ignored."""
     query = first_values(search, keeps_empty=True)
     # An empty ``open`` means that no vertex is open. If ``open`` is missing, the page opens the vertex that the
     # verdict names.

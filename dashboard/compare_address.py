@@ -49,7 +49,7 @@ class Windows:
 
 
 def compared(search: str | None) -> Compared:
-    """Return what the query string of a comparison of checkpoints holds. Values that are none are ignored."""
+    """Return the choices in the query string of a comparison of checkpoints. Invalid values are ignored."""
     query = _query(search)
     return Compared(
         a=_pair(query.get("a")),
@@ -61,7 +61,7 @@ def compared(search: str | None) -> Compared:
 
 
 def windows(search: str | None) -> Windows:
-    """Return what the query string of a comparison of windows holds. Values that are none are ignored."""
+    """Return the choices in the query string of a comparison of windows. Invalid values are ignored."""
     query = _query(search)
     before, after = _ends(query, "before"), _ends(query, "after")
     measure = query.get("measure", "")

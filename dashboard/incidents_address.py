@@ -27,7 +27,7 @@ class IncidentList:
 
 
 def parse(search: str | None) -> IncidentList:
-    """Return the filters in the query string of an address. Values that do not exist are ignored."""
+    """Return the filters in the query string of an address. Invalid values are ignored."""
     query = {name: values[0] for name, values in parse_qs((search or "").lstrip("?")).items()}
     known = {name: query[name] for name, values in _CHOICES.items() if query.get(name) in values}
     typed = {name: query[name] for name in ("search", "label", "cursor") if name in query}

@@ -38,7 +38,7 @@ class JobView:
 
 
 def parse(search: str | None) -> JobView:
-    """Return what the query string of an address holds. Values that do not exist are ignored."""
+    """Return the choices in the query string of an address. Invalid values are ignored."""
     query = first_values(search, keeps_empty=True)
     window = query.get("range")
     return JobView(

@@ -20,7 +20,7 @@ class SpaceTime:
 
 
 def parse(search: str | None) -> SpaceTime:
-    """Return what the query string of an address holds. Values that do not exist are ignored."""
+    """Return the choices in the query string of an address. Invalid values are ignored."""
     query = parse_qs((search or "").lstrip("?"))
 
     def time_ms(key: str) -> float | None:

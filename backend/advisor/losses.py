@@ -238,8 +238,9 @@ class Losses:
     def best(self, aligned_timeout_ms: int | None) -> Loss | None:
         """Return the interval with the least loss under a mode, within the hard bounds; None if there is none.
 
-        Checkpoints run for at most half of the time under it, if any interval allows that. While some checkpoints
-        expire, no longer interval than now is returned: it would be longer still until one completes.
+        Intervals at which checkpoints run for more than half of the time count only if there are no others, and only if
+        they are not shorter than now. An interval at which some checkpoints expire counts only if it is not longer than
+        now, because a longer one adds to the time until a checkpoint completes.
         """
         tried = (self.of(aligned_timeout_ms, ms) for ms in self.intervals(aligned_timeout_ms or 0))
         found = [x for x in tried if x and (not x.expired_ratio or x.interval_ms <= self._interval_ms)]
@@ -257,8 +258,8 @@ class Losses:
     def intervals(self, aligned_timeout_ms: int) -> Iterator[int]:
         """Yield round intervals, the present one and the checkpoint timeout, within the hard bounds (R-AT-2, R-INT-3).
 
-        A failure repeats at most an interval and a checkpoint. No interval that is longer than now makes this more than
-        the budget of input that may be replayed.
+        A failure makes the job read again at most the input of one interval and one checkpoint. Intervals that are
+        longer than the present one are left out if that is more than the budget of replayed input.
         """
         low = max(INTERVAL_MIN_MS, aligned_timeout_ms / INTERVAL_RATIO)
         high = self._timeout_ms or _LONGEST_MS
@@ -300,8 +301,9 @@ class Losses:
 def _store_speed(known: Situation) -> float | None:
     """Return the speed of the store in bytes per millisecond; None if no write took clearly longer than the smallest.
 
-    Where no checkpoint wrote enough to measure the speed, the time of the smallest writes counts as the store's
-    latency, and what larger writes take beyond that as their bytes. Hanging writes are left out by low quantiles.
+    If no checkpoint wrote enough to measure the speed, the time of the smallest writes counts as the latency of the
+    store. The additional time of larger writes counts as the time for their bytes. Low quantiles leave out hanging
+    writes.
     """
     if known.store_bytes_per_ms is not None:
         return known.store_bytes_per_ms

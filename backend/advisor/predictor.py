@@ -43,7 +43,7 @@ class Answer:
 
 
 class Predictor:
-    """Has the answers to the what-ifs of cards. ``predict`` finds those that are missing; without it they stay so."""
+    """Has the answers to the what-ifs of cards. Missing ones are computed by ``predict``, if it is given."""
 
     def __init__(
         self, answers: Iterable[Answer] = (), predict: Callable[[WhatIf], Outcome | None] | None = None

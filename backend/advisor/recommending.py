@@ -173,7 +173,7 @@ def _advice(evidence: JobEvidence, answers: Sequence[_Answer], count: int, known
 
 
 def _reconciled(answers: Sequence[_Answer]) -> list[_Answer]:
-    """Return the answers, of which a recommendation that must wait for a higher one is the reason for that instead."""
+    """Return the answers. A recommendation that must wait for a higher one becomes no advice, with that reason."""
     given: dict[Topic, Recommendation] = {}
     found: list[_Answer] = []
     for answer in answers:

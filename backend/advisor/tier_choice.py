@@ -44,8 +44,9 @@ class Scored:
 
     ``lost_ratio`` is the share of the time that is lost to checkpoints and failures. ``heavy_ratio`` is the share of
     the checkpoints whose in-flight data the store cannot write in the time that R-CAP-1 allows. ``usual_ms`` is the
-    duration of checkpoints in which no write hangs. ``bound_ratio`` is the share of expired checkpoints that counts for
-    the hard bound: that at an interval no shorter than now.
+    duration of checkpoints in which no write hangs. ``bound_ratio`` is the share of expired checkpoints that is
+    compared with the hard bound: the share at this interval or, if this is shorter than the present one, at the present
+    one.
     """
 
     chosen: Chosen
@@ -129,7 +130,7 @@ class TierChoice:
     ) -> bool:
         """Return whether the choice should be made again. ``ended_ids`` are the newest checkpoints that ended.
 
-        ``is_lacking`` is whether it lacks what a card needs.
+        ``is_lacking`` is whether the choice lacks an answer that a card needs.
         """
         if not self.holds(config, now):
             return True

@@ -78,7 +78,10 @@ class Watched:
 
 @dataclass(slots=True)
 class AgeBand(Counts):
-    """How many looks at one band of ages had an interval, how many held, and how many were to hold."""
+    """The looks at checkpoints in one band of ages: how many had an interval, and how many intervals held.
+
+    ``stated_count`` is how many of the intervals were expected to hold.
+    """
 
     count: int = 0
     held_count: int = 0

@@ -1,9 +1,8 @@
 """Replays the verdict: what it would have said at the end of each checkpoint, and whether that place stayed slow.
 
 Consecutive moments that accuse the same cause at the same vertex are one *episode*. An episode ends when two moments in
-a row say something else. How it fared is measured without the verdict's rules: in the checkpoints after the first
-statement, the slowest place on the critical path, which is where the barrier spent most of the time, is compared with
-the accused one.
+a row say something else. How it fared is measured without the verdict's rules. In each checkpoint after the first
+statement, the place where the barrier spent most of the time is compared with the accused place.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ class VerdictReplayer:
             episode.held_count += place[0] == episode.vertex_id and is_one
 
     def _continue(self, moment: Moment, cause: Cause) -> None:
-        """Extend the open episode of this cause, and end those of which nothing was said twice in a row."""
+        """Extend the open episode of this cause. End an episode if two moments in a row name another cause or none."""
         for one in self._followed:
             if not one.is_open:
                 continue

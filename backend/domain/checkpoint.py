@@ -123,11 +123,10 @@ class CheckpointHeader:
 class VertexDetail:
     """What the subtasks of one vertex reported for one checkpoint. Every tuple has one entry for each subtask.
 
-    ``ack_delay_ms`` is the time from the trigger to the arrival of the acknowledgement at the coordinator. It is 0, and
-    every other value None, for a subtask that had finished before the checkpoint: the coordinator counts it as
-    acknowledged when it creates the checkpoint, and this is kept as the time of the trigger.
-    ``unaligned`` is 1 for a subtask that persisted in-flight data. ``start_delay_ms`` compares the clocks of two
-    machines, so it may be wrong or even negative.
+    ``ack_delay_ms`` is the time from the trigger to the arrival of the acknowledgement at the coordinator. The
+    coordinator counts a subtask that had finished before the checkpoint as acknowledged at the trigger: its
+    ``ack_delay_ms`` is 0, and its other values are None. ``unaligned`` is 1 for a subtask that persisted in-flight
+    data. ``start_delay_ms`` compares the clocks of two machines, so it may be wrong or even negative.
     """
 
     vertex_id: VertexId

@@ -1,12 +1,14 @@
 """Builds the JSON of the runtime's measurements that Flink's REST does not have, in microseconds and bytes.
 
-For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13), the number of the
-coordinator's trigger messages and of writes at one moment (CL-7), and quantiles over the subtasks of each vertex
-(ME-12). For each subtask: the kinds of its barriers, the order of its phases, its in-flight
-data by channel, its files, the state that it wrote and that it refers to (ME-8), what its incremental backend did
-(IN-1, IN-12), and what it did when its in-flight data reached the cap (ME-18, CAP-7). For a job: the
-cost of each of the last restarts, by part and by subtask (ME-17, RC-11). Vertex ids are the same as in the rest of
-the REST. A value that is not known is null. The functions have no side effects.
+* For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13), quantiles over the subtasks
+  of each vertex (ME-12), and the number of the coordinator's trigger messages and of writes at one moment (CL-7).
+* For each subtask: the kinds of its barriers, the order of its phases, its in-flight data by channel, its files, and
+  the state that it wrote and that it refers to (ME-8). Also what its incremental backend did (IN-1, IN-12), and what it
+  did when its in-flight data reached the cap (ME-18, CAP-7).
+* For a job: the cost of each of the last restarts, by part and by subtask (ME-17, RC-11).
+
+Vertex ids are the same as in the rest of the REST. A value that is not known is null. The functions have no side
+effects.
 """
 
 from __future__ import annotations

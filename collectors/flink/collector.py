@@ -91,8 +91,8 @@ class FlinkCollector:
         """Create a collector that has read nothing yet.
 
         ``known`` contains the runs that had not ended when any collector last read the target. A known run that the
-        target no longer lists is reported as ended. Of the others, the checkpoints that left the target's history
-        while no collector read it are counted as shed.
+        target no longer lists is reported as ended. For the other known runs, checkpoints that left the target's
+        history while no collector read it are counted as shed.
         """
         self._transport = transport
         self._target_id = target_id

@@ -288,7 +288,7 @@ def _score(name: str, one: WarningScoreOut) -> html.Tr:
 
 
 def _with_heads(heads: Sequence[str], rows: Sequence[html.Tr]) -> Component:
-    """Build a table, with the heads of numbers over the numbers."""
+    """Build a table. The heads of columns with numbers are aligned like the numbers, to the right."""
     cells = [html.Th(head, className="right" if head in _NUMBERS else None) for head in heads]
     return html.Table([html.Thead(html.Tr(cells)), html.Tbody(list(rows))], className="plain-table")
 

@@ -57,19 +57,19 @@ def is_wanted(known: Situation) -> bool:
 
 
 def is_decider(choice: TierChoice | None, *, is_simulated: bool) -> bool:
-    """Return whether the fast simulation decides with which settings a job loses least, now or when it has compared.
+    """Return whether the fast simulation, and not the rules, decides with which settings a job loses least.
 
-    It does if it has chosen for the job, also if its choice holds no more. Before its first choice it does if
-    ``is_simulated``: the caller lets it choose. If it cannot choose for the job, the rules decide.
+    It decides if it has chosen for the job, even if the choice is too old to be used. It does not if it could not
+    choose. Before its first choice, it decides if ``is_simulated``: the caller lets it choose.
     """
     return is_simulated if choice is None else choice.why_not is None
 
 
 def chosen_by(choice: TierChoice | None, why_unused: str | None, *, is_decider: bool) -> ChosenBy:
-    """Return what chose the settings, and why it was not the fast simulation if it was not.
+    """Return what chose the settings: the fast simulation, or the rules and why it was them.
 
-    ``why_unused`` is why the answers do not follow from the choice; None if they do. ``is_decider`` is whether the
-    simulation decides with which settings the job loses least.
+    ``why_unused`` is the reason if the answers do not follow from the choice, otherwise None. ``is_decider`` is whether
+    the simulation decides with which settings the job loses least.
     """
     if why_unused is None and choice is not None:
         text = (
@@ -82,10 +82,10 @@ def chosen_by(choice: TierChoice | None, why_unused: str | None, *, is_decider: 
 
 
 def answers(known: Situation, choice: TierChoice | None) -> tuple[Mapping[Topic, Answer], str | None]:
-    """Return the answers that follow from a choice, and why there are none; None if there are some.
+    """Return the answers that follow from a choice; if there are none, the second value is the reason.
 
-    They take the place of the answers of the rules. If the mode must stay as it is by now, there is only one on the
-    interval: the best one that the simulation found for the present mode.
+    The answers replace those of the rules. If the mode must now stay as it is, the only answer is on the interval: the
+    best interval that the simulation found for the present mode.
     """
     why = _why_unused(known, choice)
     losses = Losses.of_job(known)

@@ -90,8 +90,8 @@ class _Job:
     def limit_bytes(self, interval_ms: int) -> float:
         """Return what the store can write in the time that R-CAP-1 allows at an interval.
 
-        With a longer interval there is more time, but not before the interval has been changed; nor while a series of
-        choices is followed, because its steps may be taken back one by one.
+        A longer interval gives more time, but only after the interval has been changed. While a series of choices is
+        followed, the limit does not rise, because the steps of the series may be taken back one by one.
         """
         limits = min(interval_ms, self.present.interval_ms) / 2, self.model.settings.timeout_ms / 3
         found = self.bytes_per_ms * CAP_WRITE_RATIO * min(limits)
@@ -243,7 +243,8 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
 def _expired_ratio(losses: Losses) -> float:
     """Return the share of expired checkpoints among all those that show how often writes hang.
 
-    The newest few are too few: a bad minute among them, or a good one, is taken for what the job always does.
+    The newest checkpoints alone are too few for this. One bad or good minute among them would count as what the job
+    always does.
     """
     return sum(r.is_expired for r in losses.recorded) / len(losses.recorded)
 
@@ -251,7 +252,7 @@ def _expired_ratio(losses: Losses) -> float:
 def _is_unexplained(job: _Job, outcome: Outcome) -> bool:
     """Return whether clearly more checkpoints expired than the model explains: more than chance allows for.
 
-    Either is enough: that the newest few show it, whose cause may be new, or that all of them do.
+    It is enough if the newest checkpoints show this, because its cause may be new, or if all checkpoints together do.
     """
     if outcome.expired_ratio is None:
         return False
@@ -374,7 +375,7 @@ def _loss(job: _Job, one: Scored, durations: Floats, persisted: float) -> float:
 
 
 def _share_above(limit: float, found: Interval) -> float:
-    """Return the share of checkpoints above a limit. The interval is that of 90 %, and errors are factors."""
+    """Return the share of checkpoints above a limit. They are log-normal, and ``found`` holds 90 % of them."""
     if found.value <= 0 or found.high <= found.value:
         return float(found.value > limit)
     spread = max(1e-9, log(found.high / found.value)) / NormalDist().inv_cdf(0.95)
@@ -393,8 +394,8 @@ def _with_best_interval(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored |
 def _nearest(job: _Job, best: Scored, found: Sequence[Scored]) -> Scored:
     """Return the best settings, or those that lose hardly more at an interval nearer to the present one.
 
-    This is so only if writes hang now and then: how many do is known from some twenty checkpoints only, so that a small
-    difference of losses is chance.
+    The nearer interval is taken only if writes hang now and then. How often they hang is known from only some twenty
+    checkpoints, so a small difference in loss may be chance.
     """
     if not job.hangs.count:
         return best
@@ -441,7 +442,10 @@ def _ranked(found: Sequence[Scored]) -> list[Scored]:
 
 
 def _order(found: Sequence[Scored]) -> Callable[[Scored], tuple[float, float]]:
-    """Return the key by which settings are compared. A share above the least of all breaks a bound."""
+    """Return the key by which settings are compared: first how far they exceed the bounds, then what they lose.
+
+    The bounds are the smallest shares among all settings, plus some slack.
+    """
     expired = min((s.bound_ratio for s in found), default=0.0) + BOUND_SLACK
     heavy = min((s.heavy_ratio for s in found), default=0.0) + 2 * BOUND_SLACK
     return lambda s: (max(0.0, s.bound_ratio - expired) + max(0.0, s.heavy_ratio - heavy), s.lost_ratio)

@@ -36,11 +36,11 @@ _OCCUPIED_MIN_RATIO: Final = 0.02
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateBarriers:
-    """By how many milliseconds the barrier of each recorded checkpoint was later than simulated, or nothing.
+    """How many milliseconds later than simulated the barrier of each recorded checkpoint arrived.
 
-    ``usual_ms`` is the time until the barrier of a simulated aligned checkpoint has arrived. ``bytes_per_ms`` has a row
-    for each checkpoint, with what each subtask of the vertex at which barriers are late reads in a millisecond of that
-    excess: 0 for those whose barrier was on time.
+    ``excess_ms`` is empty if no barrier was late. ``usual_ms`` is the time until the barrier of a simulated aligned
+    checkpoint has arrived. ``bytes_per_ms`` has a row for each checkpoint, with what each subtask of the vertex at
+    which barriers are late reads in a millisecond of that excess. It is 0 for subtasks whose barrier was on time.
     """
 
     excess_ms: Floats
@@ -93,7 +93,7 @@ class LateBarriers:
         return found
 
     def durations(self, simulated: Interval, waits_ms: Floats, timeout_ms: float) -> Interval:
-        """Return the durations of checkpoints and their interval, if their barriers wait so much longer."""
+        """Return the durations of checkpoints and their interval, if their barriers wait longer by ``waits_ms``."""
         if not waits_ms.size:
             return simulated
         middle, high = (float(v) for v in np.quantile(waits_ms, (0.5, 0.95)))
@@ -101,7 +101,10 @@ class LateBarriers:
         return Interval(value, min(simulated.low, value), min(timeout_ms, max(simulated.high, simulated.value + high)))
 
     def expired_ratio(self, simulated: Interval, duration_ms: float, waits_ms: Floats, timeout_ms: float) -> Interval:
-        """Return the share of checkpoints that expire, if those of ``duration_ms`` wait so much longer."""
+        """Return the share of checkpoints that expire, if their barriers wait longer by ``waits_ms``.
+
+        ``duration_ms`` is the duration of a simulated checkpoint, and ``simulated`` the share of these that expires.
+        """
         count = int((duration_ms + waits_ms >= timeout_ms).sum())
         if not count:
             return simulated
@@ -117,7 +120,7 @@ class LateBarriers:
         return Interval(value, simulated.low, max(value, simulated.high + high))
 
     def _within_ms(self, cap_bytes: int) -> Floats:
-        """Return of how much of each checkpoint's excess the records fit the cap of every subtask (CAP-3)."""
+        """Return, for each checkpoint, how many milliseconds of records fit the cap of every subtask (CAP-3)."""
         fastest: Floats = np.maximum.reduce(self.bytes_per_ms, axis=1)
         unlimited = np.full_like(fastest, np.inf)
         found: Floats = np.divide(cap_bytes, fastest, out=unlimited, where=fastest > 0)

@@ -169,7 +169,7 @@ def _effect(
 ) -> tuple[tuple[Expected, ...], tuple[str, ...]]:
     """Return what more subtasks change, and what is not predicted.
 
-    An answer is on the records of all sources, and a rule without one on those of the vertex.
+    If the what-if has an answer, the throughput is that of all sources. Otherwise it is that of the vertex.
     """
     answer = known.predictor.of(proposed)
     if answer is not None and answer.records_per_s is not None and answer.duration_ms is not None:

@@ -1,9 +1,10 @@
 """Recommends aligned or unaligned checkpoints, or gives the reason for no advice on the mode (rules R-UC).
 
 Unaligned checkpoints help if barriers wait behind queued data, and if writing this data takes less time than waiting
-(R-UC-1, CM-6). They do not help if the problem is the store (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5), a
-long callback or an outside commit (R-UC-6), a subtask that fails, or an exchange at which barriers cannot overtake data
-(R-UC-7). Healthy checkpoints need no change (R-UC-12). The rules apply only to engines that have unaligned checkpoints.
+(R-UC-1, CM-6). They do not help if something else takes the time: the store (R-UC-2), the sync part (R-UC-4), a late
+source (R-UC-5), a long callback or an outside commit (R-UC-6), or a subtask that fails. Nor do they at an exchange
+where barriers cannot overtake data (R-UC-7). Healthy checkpoints need no change (R-UC-12). The rules apply only to
+engines that have unaligned checkpoints.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
 
 
 def _hang_alone(known: Situation) -> bool:
-    """Return whether the checkpoint after an expired one completed, at least after half of them.
+    """Return whether the next checkpoint completed after at least half of the expired ones.
 
     Only this shows that a new attempt would have completed.
     """

@@ -95,7 +95,10 @@ _TOUCHED: Mapping[str, tuple[Topic, ...]] = {
 
 
 def untouched(query: Query, topic: Topic) -> NoAdvice | None:
-    """Return that a change of this topic does not touch the cause that the verdict names, or None (R-MB-6)."""
+    """Return the reason for no advice if this topic does not touch the cause that the verdict names (R-MB-6).
+
+    Return None if it does, or if the verdict names no cause.
+    """
     cause = query.cause
     if cause is None or topic in _TOUCHED.get(cause.name, ()):
         return None

@@ -200,7 +200,11 @@ def _too_few(open_: OpenCheckpoint, past_count: int, count: int, needed: int) ->
 
 
 class _Mixture:
-    """The distribution of the end: a part for each earlier checkpoint that came as far, and one for the unlike case."""
+    """The distribution of the time at which the open checkpoint ends, mixed from earlier checkpoints.
+
+    Each earlier checkpoint that reached as many acknowledgements gives one part of it. One more part stands for the
+    case that the open checkpoint is unlike all earlier ones.
+    """
 
     def __init__(self, open_: OpenCheckpoint, past: Sequence[PastCheckpoint]) -> None:
         count = open_.acknowledged_count
@@ -241,7 +245,7 @@ class _Mixture:
 def _likeness(open_: OpenCheckpoint, past: PastCheckpoint, at_ms: float) -> float:
     """Return the weight of an earlier checkpoint by how alike the progress is: 1 if it is the same.
 
-    ``at_ms`` is when it had as many acknowledgements.
+    ``at_ms`` is when the earlier checkpoint had as many acknowledgements as the open one has now.
     """
     # A few milliseconds at the start have little weight.
     damping_ms = FINISH_DAMPING_RATIO * past.end_ms

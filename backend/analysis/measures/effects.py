@@ -1,10 +1,10 @@
 """Tests whether a change moved the durations of checkpoints, which are skewed and depend on their neighbours.
 
 The effect is the difference of the medians, with an interval. The interval of one median comes from order statistics,
-as in ``windows``, but for the number of *independent* values that the series is worth: with the autocorrelation rho of
-neighbours, n values are worth n (1 - rho) / (1 + rho). The intervals of both medians give that of their difference
-(method of variance estimates recovery), which keeps the skew. rho comes from ranks, so that a single slow checkpoint
-does not hide it, and is corrected for its bias in short series.
+as in ``windows``. Neighbours depend on each other, so the series counts as fewer values that are independent: with the
+autocorrelation rho of neighbours, n values are worth n (1 - rho) / (1 + rho). The interval of the difference follows
+from the intervals of both medians (method of variance estimates recovery), which keeps the skew. rho comes from ranks,
+so that a single slow checkpoint does not hide it, and is corrected for its bias in short series.
 
 A block bootstrap of the difference and a permutation of blocks were tried on drawn series of skewed, autocorrelated
 durations without any effect. With 20 values before, 10 after and rho = 0.6, they saw an effect in 20 and 16 % of the

@@ -1,15 +1,17 @@
 """Finds a state, or a duration of checkpoints, that grows over hours or days although the input does not. Pure.
 
 The newest ten checkpoints cannot show this: they span minutes. The input is one value for each hour of the stored
-history. A day is compared with an earlier one hour by hour, so a daily pattern (windows, the load of the day) cancels
-out. What doubles must rise from each day to the next in nearly every hour: a single step, as of a deployment, and a
-state that shrinks at a restart and comes back are no growth. Growth of the last hours is found before two days are
-over if the state doubled within half a day and is twice the largest of the day before. What was nearly as large at any
-earlier time that is known, as before a gap, is no growth either.
+history. A day is compared with an earlier one hour by hour, so that a daily pattern (windows, the load of the day) does
+not count as growth.
+
+A value grows if it doubles and rises from each day to the next in nearly every hour. A single step, as of a deployment,
+is no growth, and neither is a state that shrinks at a restart and comes back. Less than two days suffice if the state
+doubled within half a day and is twice the largest of the day before. A value that was nearly as large at an earlier
+known time, as before a gap, is no growth either.
 
 A state that began nearly empty, or with the job, and still grows as fast as on average since then may just fill up, as
-windows and a time to live do. A state that nothing removes looks the same. It is told with what decides between the
-two, but it is no alarm (``is_filling``).
+windows and a time to live do. A state that nothing removes looks the same. Such growth is reported with what would
+decide between the two, but it raises no alarm (``is_filling``).
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ newest completed checkpoint even if a savepoint is younger (runtime.md CO-8). A 
 started from it, until the run has completed a checkpoint. Before 1.15, Flink restored a younger savepoint too. A run
 that was restored from nothing begins again.
 
-A failure at a random later moment finds the newest completed checkpoint older, the fewer checkpoints complete. Say
-that each completes with the probability p, independently of the others. Then the number N of failed ones before the
-next completed one is geometric. With a time s from the trigger of a completed checkpoint to the next trigger, and f
-from that of a failed one, the time between two completions is G = s + N f, and the age of the newest one is on average
+At a random later moment, the newest completed checkpoint is the older, the fewer checkpoints complete. Say that each
+completes with the probability p, independently of the others. Then the number N of failed ones before the next
+completed one is geometric. Let s be the time from the trigger of a completed checkpoint to the next trigger, and f the
+time from the trigger of a failed one. Then the time between two completions is G = s + N f. The mean age of the newest
+completed checkpoint is
 
     duration + E[G^2] / (2 E[G])
 

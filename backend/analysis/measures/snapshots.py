@@ -83,15 +83,15 @@ def long_part(
     is_calm: bool = False,
     phase: Phase | None = None,
 ) -> LongPart | None:
-    """Return the sync or async part that makes checkpoints long, or None. ``phase`` asks for one only.
+    """Return the sync or async part that makes checkpoints long, or None. ``phase`` asks for one of the two only.
 
-    The part must take at least ``least_ms(duration_ms)`` of at least half of the long checkpoints. A checkpoint is a
-    pair ``(phases, duration_ms)``. ``held_back`` are the back-pressured vertices. The async part of such a vertex is
-    left out if it may include the time that barriers wait in output queues.
+    A checkpoint is a pair ``(phases, duration_ms)``. A part is long if it takes at least ``least_ms(duration_ms)``. It
+    must be long in at least half of the long checkpoints. ``held_back`` are the back-pressured vertices. The async part
+    of such a vertex is left out if it may include the time that barriers wait in output queues.
 
-    ``is_calm`` says that the checkpoints are well. Then all of them are considered, whatever they take. Time in which
-    an async part may have waited for the barriers of any other subtask is left out, because subtasks share files of
-    in-flight data.
+    If ``is_calm``, the checkpoints are well, and all of them are considered, not only the long ones. An async part may
+    include the wait for the barriers of other subtasks, because subtasks share files of in-flight data. This wait is
+    then left out.
     """
     considered = [(phases, duration) for phases, duration in checkpoints if is_calm or duration >= SLOW_MIN_MS]
     if not considered:

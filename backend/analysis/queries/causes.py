@@ -77,7 +77,7 @@ def leading(report: BatchReport, causes: Sequence[Found]) -> Found | None:
 
 
 def lagging_snapshots(facts: Facts) -> Found | None:
-    """Return the snapshots of the state, if none is taken, so that a recovery replays more with each batch."""
+    """Return that no snapshot of the state is taken, so that a recovery replays more with each batch."""
     lag = facts.lag
     if lag is None:
         return None

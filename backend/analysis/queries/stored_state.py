@@ -77,8 +77,9 @@ _NO_WATERMARK_YET = datetime(1970, 1, 1, tzinfo=UTC)
 class StateGrowth:
     """State that grows from batch to batch while no row is removed.
 
-    ``is_reported`` is whether the number of removed rows is. ``age`` is how long the state has grown, if it always grew
-    as it does now; reconstructed. None if it grew faster. ``span`` is the time from the first to the last batch.
+    ``is_reported`` is whether Spark reports the number of removed rows. ``age`` is how long the state has grown, if it
+    always grew as it does now; reconstructed. None if it grew faster. ``span`` is the time from the first to the last
+    batch.
     """
 
     cleaning: Cleaning
@@ -178,10 +179,11 @@ def _bytes(row: Row) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLag:
-    """A state whose newest snapshot gets older with each batch: ``batch_count`` batches, or about ``span``.
+    """A state whose newest snapshot gets older with each batch: by now ``batch_count`` batches, or about ``span``.
 
-    ``is_known`` is whether a snapshot was ever reported. If not, the stores have uploaded none since they were loaded,
-    and how old the newest one is, is not known; the numbers are then those of the batches that are known.
+    ``is_known`` is whether a snapshot was ever reported. If none was, the stores have uploaded none since they were
+    loaded, and the age of the newest snapshot is not known. ``batch_count`` and ``span`` then cover only the known
+    batches, so the age is at least as large.
     """
 
     batch_count: int

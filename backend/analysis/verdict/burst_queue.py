@@ -107,7 +107,10 @@ QUEUE = Rule("queue of a burst", Explains.WAY, (SUFFERING, STRUCK, READ, NOT_FUL
 
 
 def _holder_of(case: Case, vertex_id: VertexId) -> VertexId:
-    """Return the vertex that holds this one back: the lowest of those below it that are each busier than the last."""
+    """Return the vertex that holds this one back: the end of the way down on which each vertex is busier.
+
+    The vertex itself is returned if nothing downstream holds it back.
+    """
     while True:
         load = case.loads[vertex_id]
         busy = highest_of(load.busy) or 0.0

@@ -68,9 +68,9 @@ class _CoordinatorFailures:
 def _find_failing_coordinator(case: Case) -> _CoordinatorFailures | None:
     """Return the failures of the coordinator itself to begin or to complete checkpoints.
 
-    Flink's reason says which. A failure to finalize comes after the last acknowledgement, a failure to trigger before
-    the first one: there the coordinator makes the checkpoint's directory, takes an id and asks the coordinators
-    of operators, such as source enumerators, for their state.
+    Flink's reason says which of the two failed. A failure to complete comes after the last acknowledgement. A failure
+    to begin comes before the first one, while the coordinator makes the checkpoint's directory, takes an id and asks
+    the coordinators of operators, such as source enumerators, for their state.
     """
     failed = [w.checkpoint.header for w in case.walked if w.is_failed]
     ends = [h for h in failed if h.failure_reason in _AT_END and not h.is_partly_acknowledged]

@@ -35,7 +35,8 @@ class Told:
 
     ``is_of_checkpoints`` is whether any of them has to do with checkpoints, their settings or their files. ``at`` is
     the time of the newest exception with this message. ``unknown`` are those of the ``count`` exceptions that no known
-    message explains, newest first. ``is_few`` is whether the message explains no more than these, and is no pattern.
+    message explains, newest first. ``is_few`` is whether the message explains no more
+    exceptions than are unknown, and is no pattern of its own.
     """
 
     message: KnownMessage
@@ -51,8 +52,9 @@ class Told:
 def told(case: Case) -> Told | None:
     """Return what the known messages among the exceptions of a restart loop tell; None if there is none.
 
-    The message of most exceptions counts, and of equally many the newest. A transaction that was ended comes before
-    others that are not more: the restart for another reason is what made it older.
+    The message of most exceptions counts and, if several messages have as many, the newest of them. Transactions that
+    were ended count before another message of as many exceptions, because a restart for that reason may have made them
+    too old.
     """
     found = recent(case)
     known = _known(found)

@@ -1,9 +1,9 @@
-"""Asks what would limit the checkpoints without a long sync part: the loads of the vertices, less its effect.
+"""Computes how busy the vertices would be without a long sync part, to find what would then limit the checkpoints.
 
 While a subtask is in its sync part it counts as busy, the vertices above it are held back, and those below it get no
 records. So a vertex above or below it that lacks capacity does not show as full: it is held back or idle for as long as
-the sync part lasts. This time is known from the checkpoints, and is taken out of the loads. What is left are shares of
-the time in which no sync part runs. They are reconstructed, not measured.
+the sync part lasts. The checkpoints show how long sync parts last. This time is taken out of the loads, so that they
+become shares of the time in which no sync part runs. These are reconstructed, not measured.
 
 How much more input waits at the sources is not reported. So a vertex that has no time to spare besides the sync part
 counts as full, even if it would keep up once it got the time of the sync part as well.
@@ -86,7 +86,10 @@ def _sync_shares(case: Case, vertex_id: VertexId) -> Floats | None:
 def _less(
     load: VertexLoad, *, busy: Floats | None = None, backpressured: Floats | None = None, idle: Floats | None = None
 ) -> VertexLoad:
-    """Return the load as shares of the time that is left if up to these shares of one part are taken out."""
+    """Return the load without some of its time: ``busy``, ``backpressured`` or ``idle`` are the shares to take out.
+
+    The result has shares of the time that is left.
+    """
     nothing = np.zeros(load.busy.size)
     parts = [(load.busy, busy), (load.backpressured, backpressured), (load.idle, idle)]
     taken = [nothing if out is None else np.minimum(part, out) for part, out in parts]

@@ -76,7 +76,10 @@ class Piece:
 
 
 def _find_piece(case: Case) -> Piece | None:
-    """Return the lowest piece of work that barriers wait for: a single record, or no record at all."""
+    """Return the piece of work that barriers wait for, at the most downstream vertex that has one.
+
+    The piece is a single record, or work during which no record is read.
+    """
     hops = {h.vertex_id: h.hop_ms for h in travel.hops(case.evidence.topology, case.long_ones)}
     lowest_first = [v.id for v in reversed(case.evidence.topology.vertices) if case.evidence.topology.upstream(v.id)]
     return next((p for v in lowest_first if (p := _piece_at(case, v, hops)) is not None), None)
@@ -156,7 +159,7 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
 
 
 def _is_queued(piece: Piece, least: float) -> bool:
-    """Return whether the barrier waits for records in a queue, and in its absence would not wait for too long."""
+    """Return whether the barrier waits behind many queued records, each of which takes only a short time."""
     if piece.busy is None or piece.is_at_least or piece.record_ms >= SLOW_TRAVEL_MS:
         return False
     count = piece.wait_ms / piece.record_ms

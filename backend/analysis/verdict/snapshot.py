@@ -70,8 +70,8 @@ FAILING_SUBTASK = Rule("failing subtask", Explains.EVERYTHING, (FAILED,), _find_
 def _find_refusing_store(case: Case) -> list[Walked] | None:
     """Return the checkpoints whose asynchronous parts ended with an error, and not at one subtask only.
 
-    An error that comes at once at changing subtasks is of what they all write to. A store that is only slow makes
-    checkpoints expire.
+    If different subtasks fail at once, the error is in the store that all of them write to. A store that is only slow
+    makes checkpoints expire.
     """
     failed = [w for w in case.walked if w.checkpoint.header.failure_reason is FailureReason.ASYNC_FAILURE]
     return failed if len(failed) >= _REFUSED_MIN_COUNT and 2 * len(failed) >= len(case.walked) else None
@@ -290,7 +290,7 @@ def _unanswered_text(case: Case, found: Unanswered) -> str:
 
 
 def _lost(count: int) -> str:
-    """Return what did not arrive. Flink reports nothing of a subtask that has not acknowledged, so it may be either."""
+    """Return in words what did not arrive: a snapshot or an acknowledgement, because Flink does not show which."""
     if count == 1:
         return "its snapshot does not reach the store, or its acknowledgement does not reach the JobManager"
     return "their snapshots do not reach the store, or their acknowledgements do not reach the JobManager"

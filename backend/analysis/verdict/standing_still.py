@@ -310,7 +310,7 @@ def _at_holder(case: Case, wait: Wait) -> tuple[Wait, VertexId]:
 def _wait_above(case: Case, vertex_id: VertexId) -> tuple[float, VertexId]:
     """Return the longest wait, in milliseconds, before a vertex that this one holds back, and that vertex.
 
-    If there is none, it is 0 before this vertex itself.
+    If there is no such wait, return 0 and this vertex.
     """
     waits = [
         (wait.longest_ms, v)

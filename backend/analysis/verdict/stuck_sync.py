@@ -105,9 +105,10 @@ def _is_alone(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> boo
 def _is_forwarded(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...]) -> bool:
     """Return whether the barrier is known to have reached these subtasks, and to have gone on from them.
 
-    Downstream of a subtask that holds a barrier back, no subtask acknowledges. Nothing is downstream of a sink. There,
-    the first barriers show it, or that the subtasks took earlier barriers at once: other work would have delayed them.
-    A record that suddenly hangs would not have, so the vertices upstream must have acknowledged these checkpoints.
+    While a subtask holds a barrier back, no subtask downstream acknowledges, so acknowledgements there prove that it
+    was forwarded. Nothing is downstream of a sink. For a sink, it is enough that its first barriers were seen. It is
+    also enough that the sink took earlier barriers at once and the vertices upstream acknowledged these checkpoints:
+    the first excludes work that lasts, and the second a record that suddenly hangs.
     """
     below = pressure.descendants(case.evidence.topology, vertex_id)
     if below:

@@ -32,8 +32,8 @@ def _find_held(case: Case) -> _Held | None:
     """Return the subtasks that barriers reach early, and that then neither acknowledge nor pass them on.
 
     A task may work on its snapshot before it forwards the barrier, for example write or rewrite files. The gauge of the
-    start delay shows that barriers arrived. It is compared only if the subtasks never acknowledged a checkpoint, also
-    none before the known ones, so that it is not from one that completed.
+    start delay shows that barriers arrived. It may still show an earlier checkpoint that completed, so it is used only
+    if no checkpoint has completed since the tasks began.
     """
     if len(case.waiting) < (1 if case.is_of_one else 2) or not _is_gauge_new(case):
         return None
@@ -46,9 +46,9 @@ def _find_held(case: Case) -> _Held | None:
 
 
 def _is_gauge_new(case: Case) -> bool:
-    """Return whether no checkpoint that is not known can have set the gauges: none completed since the tasks began.
+    """Return whether no checkpoint has completed since the tasks began, so that the gauges cannot be from one.
 
-    A restart begins the tasks anew. All checkpoints since are known if one from before it is known.
+    A restart begins the tasks again. All checkpoints since then are known if one from before it is known.
     """
     headers = [c.header for c in case.evidence.checkpoints]
     began_at = max((at for at, _ in case.evidence.exceptions), default=None)

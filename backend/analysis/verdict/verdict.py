@@ -150,9 +150,10 @@ def _of_parts(case: Case) -> Verdict | None:
 
 
 def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
-    """Return the verdict on the way of the barriers that shows when the effect of a long sync part is taken out.
+    """Return the verdict on how barriers travel, from loads without the effect of a long sync part.
 
-    It is asked for if the way shows nothing, or only the vertex of the sync part, where the queue may be its effect.
+    It is used if the travel shows no other cause, or only one at the vertex of the sync part, where the queue may be an
+    effect of the sync part.
     """
     sync = next((v for v in found if v.kind is VerdictKind.SYNC and v.vertex_id is not None), None)
     if not case.is_suffering or sync is None or sync.vertex_id is None:

@@ -51,7 +51,7 @@ class TransactionalSink:
         return []
 
     def in_bulk(self) -> Bulk | None:
-        """Return ``write_all``: writing in bulk is possible, because an open transaction is not visible outside."""
+        """Return the method that writes many records at once, which nobody outside sees before the commit."""
         return self.write_all
 
     def write_all(self, records: list[Record], values: list[int] | None = None) -> list[Record]:

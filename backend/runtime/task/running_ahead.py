@@ -233,10 +233,11 @@ def running_ahead(
 ) -> RunningAhead | None:
     """Return the planner of a subtask, or None if each of its steps must be an event.
 
-    Each step must be an event if the run is stepwise, if the cost depends on the record, if an emission may block
-    halfway, if a fault may happen after any record, if other subtasks see an operator's effects immediately, if a route
-    cannot be computed ahead, or if the schedule is fuzzed, because the order of all steps is then random.
-    ``reschedule`` moves the task's next event. ``emitted`` is None unless the task reads a source.
+    Each step must be an event if the run is stepwise or the schedule is fuzzed, because the order of all steps is then
+    random. It must also be one if the cost depends on the record, if an emission may block halfway, or if a fault may
+    happen after any record. The same holds if other subtasks see the effects of an operator immediately, or if a route
+    cannot be computed ahead. ``reschedule`` moves the task's next event. ``emitted`` is None unless the task reads a
+    source.
     """
     env, bulks = task.env, in_bulk(task.operators)
     can_run_ahead = (

@@ -177,15 +177,17 @@ def _is_struck(waits: _Waits) -> np.ndarray:
 
 
 def _period_ms(waits: _Waits, busy: float) -> tuple[float, float] | None:
-    """Return the period that explains when barriers wait and when they do not, and the longest callback.
+    """Return the period of the callback that explains which barriers wait, and how long the callback takes.
 
-    The vertex is busy with the callback for at most its busy share ``busy`` of the time, so the period is at least the
-    longest wait over this share. All ends of waits are whole periods apart, and barriers that did not wait came at
-    another time of the period. A wait that begins at random shows on average half of the callback, so the longest of
-    several waits is a little less than the callback.
+    ``busy`` is the busy share of the vertex, and the callback takes at most this share of the period. So the period is
+    at least the longest wait divided by ``busy``. Every wait ends when a callback ends, so all these ends are whole
+    periods apart. Barriers that did not wait came between two callbacks. If barriers come at random times of the
+    callback, they wait for half of it on average, and the longest of several waits is a little shorter than the
+    callback.
 
-    If checkpoints and callbacks keep step, all waits are alike, and several periods fit. A longer period has a longer
-    callback, of which such waits show less, so the shortest is the likeliest, and a usual one comes before others.
+    If checkpoints and callbacks keep step, all waits are alike, and several periods fit. The shortest of them is the
+    most likely: with a longer period the callback would be longer too, and waits that are all alike would show less of
+    it. Usual periods, such as a whole minute, are preferred to others.
     """
     fitting = list(_fitting(waits, busy))
     nearest = min((off for off, *_ in fitting), default=0.0)

@@ -1,4 +1,4 @@
-"""Refuses a job whose metrics contradict each other: a model of them would be of no job."""
+"""Refuses a job whose metrics contradict each other: a model built from them would describe no real job."""
 
 from __future__ import annotations
 

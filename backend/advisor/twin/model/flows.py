@@ -41,14 +41,18 @@ _YOUNG_S = 1800.0
 class VertexFlow:
     """The flow through one vertex. Arrays have one value for each subtask; NaN means not reported.
 
-    ``records_in`` and ``records_out`` are per second, ``bytes_in`` is bytes per second, over ``seconds`` in which
-    ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes, and ``queued_out_last`` and
-    ``queued_in_last`` are their sums over all subtasks at the end, when ``total_in`` was counted; ``queued_out_least``
-    and ``queued_in_least`` are the least of these sums in the last readings, NaN if none of these has a whole sum.
-    ``out_per_in`` is the number of records emitted for each one read, NaN if not known. ``swing_s`` says how far the
-    counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the rate of the whole vertex
-    between each two readings, which are ``step_s`` apart: of the counts, because means over a minute hide bursts.
-    ``total_in`` counts the records since the attempt began.
+    ``records_in`` and ``records_out`` are per second, and ``bytes_in`` is bytes per second. ``counted_in`` records were
+    read in ``seconds``. ``total_in`` counts the records since the attempt began. ``out_per_in`` is the number of
+    records emitted for each one read, NaN if not known.
+
+    ``queued_out`` and ``queued_in`` are medians in bytes. The others are sums of the queues over all subtasks:
+    ``queued_out_last`` and ``queued_in_last`` at the end, when ``total_in`` was counted, and ``queued_out_least`` and
+    ``queued_in_least`` the smallest in the last readings. The latter are NaN if none of these readings has the queues
+    of all subtasks.
+
+    ``swing_s`` is how far the counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the
+    rate of the whole vertex between each two readings, which are ``step_s`` apart. These rates come from counts,
+    because means over a minute hide bursts.
     """
 
     busy: Floats
@@ -346,7 +350,7 @@ def _ratio(rows: Floats, ages: Floats) -> Floats:
 
     The engine averages over its last minute. In the first minute it averages since the attempt began, which includes
     the time until the first records came. A line through these averages times their ages leaves that time out. If there
-    are too few for a line, the largest one includes least of it.
+    are too few averages for a line, the largest one is returned, which contains the least of that time.
     """
     is_settled = ages >= _AVERAGED_S
     if is_settled.any():

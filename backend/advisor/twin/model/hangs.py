@@ -1,11 +1,12 @@
 """Writes to the checkpoint store that hang now and then, and what they do to checkpoints under any settings.
 
-The tiers simulate writes of the usual duration only. By how much writes that hung delayed the end of each recorded
-checkpoint is part of the model (``StoreModel.hangs``), and is added to the durations that a tier simulated: in every
-what-if, in the calibration, and if the advisor chooses settings. A hang that delayed nothing, because a barrier came
-later anyway, is added only if a what-if lets barriers overtake data, which they did not do before (``uncovered``). If
-some writes are seen to delay a checkpoint, those that expired beyond what the simulation and the hangs explain count as
-hung for longer than any timeout.
+The tiers simulate only writes of the usual duration. The model has, for each recorded checkpoint, the time by which
+hanging writes delayed its end (``StoreModel.hangs``). These delays are added to the durations that a tier simulated: in
+every what-if, in the calibration, and if the advisor chooses settings. A hang delays nothing if a barrier came later
+anyway. It is added only if a what-if lets barriers overtake data, which they did not do before (``uncovered``).
+
+If writes are seen to delay some checkpoint, but more checkpoints expired than the simulation and these delays explain,
+the others of the expired ones count as hung for longer than any timeout.
 
 What makes writes hang is not known. It is assumed to come by time: if the time from one trigger to the next is twice
 as long, a checkpoint waits for the hangs of two recorded ones. So no longer interval looks harmless only because it was
@@ -13,7 +14,7 @@ not measured. Checkpoints that take longer than the interval delay the next trig
 too. Samples are drawn from a fixed seed: the same evidence gives the same numbers.
 
 One hang can last for several checkpoints, and the next checkpoints are few. So the interval of the share that expires
-is that of ``next_share`` for the next ``NEXT_COUNT`` checkpoints. It is wider if recorded checkpoints that follow one
+comes from ``next_share``, for the next ``NEXT_COUNT`` checkpoints. It is wider if recorded checkpoints that follow one
 another are alike. It does not allow for hangs that come by bytes and not by time.
 """
 
@@ -67,16 +68,18 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Hangs:
-    """How long hangs delayed recorded checkpoints, and the mean time from the trigger of one to that of the next.
+    """By how much hanging writes delayed recorded checkpoints, and the mean time from one trigger to the next.
 
-    ``delays_ms`` has one value for each checkpoint that completed, and ``expired_ms`` one for each that expired, the
-    longest first: by how many milliseconds the writes that hung delayed its end, 0 if they did not. Both are empty if
-    no write hung. ``endless_count`` is how many of those that expired count as hung for longer than any timeout: the
-    last of them, because long hangs explain an expiry and short ones do not.
+    ``delays_ms`` has one delay for each checkpoint that completed, and ``expired_ms`` one for each that expired, the
+    longest first. A delay is the time by which hanging writes made the checkpoint end later; 0 if none hung in it. Both
+    are empty if no write hung in any. The last ``endless_count`` of those that expired count as hung for longer than
+    any timeout. These are the ones with the shortest delays, because a long delay explains by itself why a checkpoint
+    expired.
 
-    ``hidden_ms`` has one value for each of both, in the same order: how much more it would have been delayed if
-    barriers took no time. ``travel_ms`` is the time that the last barrier usually took. ``order`` has their indexes in
-    the order in which they were triggered; without it, consecutive checkpoints count as independent.
+    ``hidden_ms`` has one value for each delay, in the order of ``delays_ms`` and then ``expired_ms``: by how much it
+    would be longer if barriers took no time. ``travel_ms`` is the time that the last barrier usually took. ``order``
+    has their indexes in the order in which they were triggered; without it, consecutive checkpoints count as
+    independent.
     """
 
     delays_ms: tuple[float, ...] = ()
@@ -123,10 +126,10 @@ class Hangs:
         return replace(self, endless_count=0)
 
     def uncovered(self, travel_ms: float) -> Self:
-        """Return the hangs if the last barrier takes only so long.
+        """Return the hangs as they would be if the last barrier takes ``travel_ms``.
 
-        A hang that ended before a late barrier came then delays the checkpoint too: by all of it if barriers take no
-        time, and by a part of it in proportion if they are faster than before.
+        A hang that ended before a late barrier came then delays the checkpoint too. If barriers take no time, the whole
+        of this hidden delay counts, and if they are only faster than before, a part of it in proportion.
         """
         share = 1.0 - min(1.0, travel_ms / self.travel_ms) if self.travel_ms > 0 else 0.0
         if not share or not any(self.hidden_ms):

@@ -3,12 +3,13 @@
 Subtasks that were busy all the time read what they can, whatever is sent to them. Only the sum of what is queued for
 them is known.
 
-If many subtasks are full, keys that are hashed give shares that scatter around an equal one. How much they scatter is
-not known either, but the subtasks that were not always busy show a part of it, and the length of the queues limits it:
-if all subtasks of a wide job have a queue, no share can be much larger than the others. So the guesses are draws from
-the distribution of queues whose sum is the known one, that are not negative, and whose shares are normal around an
-equal one with an unknown standard deviation. They are drawn by Gibbs sampling: in turn the queues of random pairs of
-subtasks given their sum, and the standard deviation given all shares.
+If many subtasks are full, hashing gives them shares that scatter around an equal share. How much they scatter is not
+known, but two things limit it. The subtasks that were not always busy show a part of the scatter. And if all subtasks
+of a wide job have a queue, no share can be much larger than the others.
+
+So the guesses are drawn from a distribution of queues: none is negative, their sum is the known one, and the shares are
+normal around an equal share with an unknown standard deviation. They are drawn by Gibbs sampling: in turn the queues of
+random pairs of subtasks given their sum, and the standard deviation given all shares.
 
 If only a few are full, one hot key or one slow subtask is as likely as chance, and the distribution above misses it.
 The guesses are then divisions by rank: most of the queue belongs to the subtask that read most.

@@ -58,7 +58,7 @@ def hung_writes(recorded: Sequence[Recorded], topology: Topology, config: Checkp
 
 
 def hangs_of(recorded: Sequence[Recorded], hung: HungWrites, when: Schedule) -> Hangs:
-    """Return the hangs of recorded checkpoints, which were triggered as ``when`` says. ``hung`` is of the same."""
+    """Return the hangs of recorded checkpoints. ``hung`` has their hung writes, and ``when`` their schedule."""
     found = [_delays_ms(r, row) for r, row in zip(recorded, hung, strict=True)]
     if not any(delay_ms or hidden_ms for delay_ms, hidden_ms in found):
         return NO_HANGS
@@ -125,7 +125,7 @@ def explained(model: JobModel, runs: Sequence[Simulated]) -> JobModel:
 
 
 def _period_ms(recorded: Sequence[Recorded], when: Schedule) -> float:
-    """Return the mean time from one trigger to the next. It follows from the durations as that of simulated ones does.
+    """Return the mean time from one trigger to the next, computed from the durations as for simulated checkpoints.
 
     The times of the triggers would contain outages, and checkpoints that were not collected.
     """
@@ -152,7 +152,7 @@ def _delays_ms(r: Recorded, hung: Mapping[VertexId, Floats]) -> tuple[float, flo
 
 
 def _later(ends_ms: Floats, beyond_ms: Floats) -> float:
-    """Return by how much the last end is later because of what is beyond the usual time."""
+    """Return how much earlier the last write would have ended if each had taken only its usual time."""
     is_known = ~np.isnan(ends_ms)
     if not is_known.any():
         return 0.0

@@ -51,14 +51,15 @@ class Simulated:
 class Outcome:
     """The predicted effect of one what-if. Each interval holds 90 % of what the next checkpoints may show.
 
-    An interval includes the spread between checkpoints and the calibration error of the model. ``expired_ratio`` is
-    the share of checkpoints that expire. If writes to the store hang, its interval is meant for the share of the next
-    ``hangs.NEXT_COUNT`` ones, and otherwise for the share of many.
+    An interval includes the spread between checkpoints and the calibration error of the model. ``expired_ratio`` is the
+    share of checkpoints that expire. Its interval is for the share among many checkpoints or, if writes to the store
+    hang, among the next ``hangs.NEXT_COUNT``.
 
-    ``restore_ms``, ``replay_ms`` and ``catch_up_ms`` say what a failure would cost: the time until records flow again,
-    the time span of the input that is read again, and the time from then until the backlog is gone, for a failure like
-    those on record, or that of a task. The input counts from the newest checkpoint that completes. None means that the
-    tier cannot say, or, if ``replay_bound`` is endless, that no checkpoint completes and nothing bounds it.
+    Three values say what a failure would cost: a failure like those on record or, without any, that of a task.
+    ``restore_ms`` is the time until records flow again. ``replay_ms`` is the time span of the input that is read again,
+    from the newest completed checkpoint on. ``catch_up_ms`` is the time after the restore until the backlog is gone.
+    None means that the tier does not predict the value or, if ``replay_bound`` is endless, that no checkpoint completes
+    and nothing bounds it.
     """
 
     tier: Tier

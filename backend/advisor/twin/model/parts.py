@@ -68,10 +68,10 @@ def duration_ms(checkpoint: Checkpoint) -> float | None:
 def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: CheckpointConfig | None) -> Floats:
     """Return the async part of each subtask without its waits for barriers.
 
-    If barriers may overtake data, a subtask with outputs is not finished before its barriers have left its outputs, and
-    with an aligned timeout this may take as long as the timeout. Subtasks of one task manager also share files of
-    in-flight data, and each waits until the last of them has its barriers. So the own part begins no earlier than the
-    last arrival of a barrier, anywhere, before its end.
+    If barriers may overtake data, a subtask with outputs is not finished before its barriers have left its outputs.
+    With an aligned timeout, this may take as long as the timeout. Subtasks of one task manager also share files of
+    in-flight data, and each waits until the last of them has its barriers. So of each async part, only the time after
+    the last barrier that arrived anywhere during it is counted.
     """
     phases = r.phases[vertex]
     if config is None or not config.overtakes:

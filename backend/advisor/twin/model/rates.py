@@ -122,5 +122,8 @@ def phases_ms(model: JobModel, *, phases: int, has_bursts: bool = True) -> float
 
 
 def odd_multiple_ms(interval_ms: float, apart_ms: float) -> float:
-    """Return the next odd multiple of a phase: if their number is a power of two, such intervals meet all of them."""
+    """Return an odd multiple of ``apart_ms``, the time between two phases of a period, that is near this interval.
+
+    If the number of phases is a power of two, checkpoints at such an interval meet all of them, one after another.
+    """
     return (2 * int(interval_ms / apart_ms / 2) + 1) * apart_ms

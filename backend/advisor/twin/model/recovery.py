@@ -69,12 +69,14 @@ class ObservedRecovery:
 class RecoveryModel:
     """How long a job needs to recover from a failure.
 
-    ``replayed_ratio`` is the share of an interval whose input is read again, in addition to the input since the trigger
-    of the last completed checkpoint, which took ``duration_ms``. ``completed_ratio`` is the share of the checkpoints
-    that completes, and ``failed_period_ms`` the time from the trigger of a failed one to the next trigger, if that is
-    longer than the interval. ``error_ratio`` is the factor minus 1 by which 9 of 10
-    predictions for an interval that was left out of the fit were off at most; None if nothing was fitted. With an
-    unknown capacity (None), nobody can say how long a backlog takes.
+    After a failure, the input since the trigger of the newest completed checkpoint is read again. That is the duration
+    of this checkpoint, ``duration_ms``, and ``replayed_ratio`` of an interval. ``completed_ratio`` is the share of the
+    checkpoints that completes. ``failed_period_ms`` is the time from the trigger of a failed checkpoint to the next
+    trigger, if that is longer than the interval.
+
+    ``capacity_per_s`` is None if it is not known. The time to work off a backlog is then not known either. For the
+    error, the model is fitted without the recoveries at one interval, and predicts these. In 9 of 10 cases, prediction
+    and observation differ at most by the factor ``1 + error_ratio``. It is None if nothing was fitted.
     """
 
     outage_ms: Interval
@@ -91,7 +93,7 @@ class RecoveryModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCost:
-    """What one failure costs. Times of 90 % of the failures.
+    """What one failure costs. Each interval holds 90 % of such failures.
 
     ``replay_ms`` is the time span of the input that is read again; None if no checkpoint completes, so that it grows
     without end (``replay_bound``). ``catch_up_ms`` is the time from the end of the outage until the backlog is gone,
@@ -267,9 +269,9 @@ def cost_of_failure(recovery: RecoveryModel, *, interval_ms: float, rate_per_s: 
 def replay_of(recovery: RecoveryModel, interval_ms: float) -> tuple[Interval | None, ReplayBound]:
     """Return the time span of the input that is read again, and whether it has a limit.
 
-    It counts from the trigger of the newest completed checkpoint. The lower end is that of a job whose checkpoints all
-    complete, because a failure may follow a completed one at once. If it is possible that no checkpoint completes, the
-    upper end is that of the likely share, and the bound says that there is none.
+    It counts from the trigger of the newest completed checkpoint. The lower end assumes that all checkpoints complete,
+    because a failure may follow a completed one at once. If it is possible that no checkpoint completes, the upper end
+    follows from the likely share of completed ones, and the returned bound says that there is no limit.
     """
     share, took, done = recovery.replayed_ratio, recovery.duration_ms, recovery.completed_ratio
     likely, worst = (_cadence(recovery, interval_ms, ratio) for ratio in (done.value, done.low))

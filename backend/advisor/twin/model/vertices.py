@@ -143,9 +143,10 @@ class VertexModels:
     def _output_ratio(self, vertex: VertexId, flow: VertexFlow, *, is_source: bool) -> float:
         """Return the records emitted on each output for one record read.
 
-        A sender's count is the sum over its outputs, so with several outputs the counts of receivers with a single
-        input are preferred. With one output they are not if the receiver has a queue: what this takes or gives back is
-        not emitted. A receiver without a queue reads what it is sent, and its rate makes it as busy as it was.
+        A sender counts the sum over its outputs. With several outputs, the counts of receivers with a single input are
+        therefore preferred. A receiver with a queue is the exception if it is the only one: records that enter or leave
+        its queue would distort its count, so the sender's own count is used. A receiver without a queue reads what it
+        is sent, and its own count also agrees with its busy time.
         """
         below = self._job.topology.downstream(vertex)
         if not below:

@@ -67,7 +67,7 @@ def _written_ms(model: JobModel, vertex: VertexModel, persisted: float) -> float
 
 
 def _over_cap(model: JobModel, flow: Throughput, cap_bytes: float) -> float:
-    """Return the share of the full buffers that drains before the barriers overtake the rest, which fits (CAP-3)."""
+    """Return the share of the full buffers that must drain before the rest fits the cap (CAP-3)."""
     held = _held(model, flow)
     own = [sum(buffer_bytes(model, e) for e in held if e.source == v.id) / v.parallelism for v in model.vertices]
     return max(0.0, 1 - cap_bytes / max(own)) if any(own) else 0.0

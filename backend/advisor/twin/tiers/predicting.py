@@ -304,10 +304,10 @@ def _spread(calibration: Calibration | None, measure: str, value: float, tier: T
 def _log_error(calibration: Calibration | None, measure: str, value: float) -> float:
     """Return the calibration error of a measure as a standard deviation of its logarithm.
 
-    Short durations are off by milliseconds, whatever they are a share of: an error that was measured on a short
-    duration is not multiplied if a long one is predicted. A measure that was not scored has the error of a model that
-    was not: nothing of this job supports a narrow interval. Aligned checkpoints persist nothing to score, but their
-    durations show how well the model knows the queues.
+    Short durations are off by some milliseconds, which may be a large share of them. So an error that was measured on a
+    short duration is not multiplied if a long one is predicted. A measure that was not scored gets the error of an
+    unscored model, because nothing of this job supports a narrow interval. Aligned checkpoints persist nothing to
+    score, but their durations show how well the model knows the queues.
     """
     error = _error_of(calibration, measure)
     if error is None or error.measured <= 0 or error.predicted <= 0:

@@ -369,7 +369,7 @@ def loss_method(losses: Losses) -> str:
     return (
         f"replay of the last {losses.checkpoint_count} checkpoints at the interval. Work: their sync parts, and {price}"
         " of the time to write them. Replay: the mean age of the newest completed one, and the time to read its"
-        " in-flight data, over the time between failures. The interval covers the errors of the replay and of that time"
+        " in-flight data, divided by the time between failures. The interval covers the errors of both"
     )
 
 

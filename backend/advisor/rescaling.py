@@ -81,7 +81,7 @@ def conditions_of(engine: EngineCapabilities) -> tuple[Precondition, ...]:
     """Return what must hold so that the changed setting changes nothing else."""
     if engine.settings.parallelism != _OVERRIDES:
         return ()
-    return (Precondition(f"entries of other vertices in {_OVERRIDES} stay in its list", None),)
+    return (Precondition(f"the new value of {_OVERRIDES} keeps the entries of all other vertices", None),)
 
 
 def _in_code(count: int, *, sql: bool, has_request: bool) -> list[str]:

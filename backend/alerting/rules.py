@@ -265,7 +265,7 @@ RULES: Final[tuple[Rule, ...]] = (
         RuleName.TARGET_UNREACHABLE,
         Subject.TARGET,
         Severity.CRITICAL,
-        "A target does not answer, or not as its kind does, or has gone silent: its jobs are not watched.",
+        "A target is silent, does not answer, or its answers do not fit its kind: its jobs are not watched.",
         for_s=30.0,
     ),
     Rule(

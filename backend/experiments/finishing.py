@@ -32,7 +32,7 @@ def _run(task: str, seed: int, _: float) -> list[Row]:
         after = [r for r in engine.coordinator.all_completed if r.triggered_at_us > _FIRST_END_US]
         offered = sum(v.limit or 0 for v in spec.graph.vertices)
         rows += [
-            Row("checkpoints after the first end", task, setting, seed, len(after), "completed"),
+            Row("checkpoints after the first source ended", task, setting, seed, len(after), "completed"),
             Row("records not committed", task, setting, seed, offered - engine.ledger.committed_count, "at the end"),
         ]
         if engine.ended_at_us is not None:
@@ -52,7 +52,7 @@ EXPERIMENT: Final = Experiment(
         Ordering(
             "Checkpoints complete after the first source has ended, which the legacy protocol does not allow.",
             f"{_FLIP}, motivation",
-            every(*(below("checkpoints after the first end", s, "legacy", "revised") for s in _SETTINGS)),
+            every(*(below("checkpoints after the first source ended", s, "legacy", "revised") for s in _SETTINGS)),
         ),
         Ordering(
             "With the legacy protocol, the last records stay uncommitted; with the revised one, none do.",

@@ -125,7 +125,7 @@ async def test_the_next_finding_of_every_process_uses_the_choice_that_one_proces
     assert before.chosen_by.tier is None
     assert "has not compared" in before.chosen_by.text
     waiting = [s.reason for s in before.silences if s.topic is Topic.INTERVAL]
-    assert waiting == [f"no interval is chosen by what it loses, because {NOT_COMPARED}"]
+    assert waiting == [f"the interval is not chosen by what it loses, because {NOT_COMPARED}"]
     assert after.chosen_by.tier == "fast"
     (card,) = (c for c in after.cards if c.recommendation.topic is Topic.MODE)
     assert card.recommendation.chosen_by == "fast"

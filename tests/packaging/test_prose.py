@@ -98,3 +98,16 @@ def test_a_folder_instead_of_a_file_is_refused_with_its_name(capsys):
         main(["--comments", "tests/prose"])
 
     assert "'tests/prose' is not a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("inversion", "No failure is on record; assumed is a restart of 1 to 15 s."),
+        ("inversion", "The outage is known, and assumed are 50 s until it is noticed."),
+        ("riddle", "The sync parts are not known, and so not the cost of a checkpoint."),
+        ("riddle", "Values that are none are ignored."),
+    ],
+)
+def test_a_clause_that_makes_a_reader_go_back_is_found_in_the_middle_of_a_sentence(rule, text):
+    assert _rules_broken(text) == {f"barrierscope.{rule}"}

@@ -76,11 +76,17 @@ RULES = (
         r"(?:^|(?<=[.;:] ))(?!Based|Need|Speed|Seed|Indeed)[A-Z]\w+(?:ed|wn) (?:is|are|was|were)\b",
         "'{}': the subject comes first",
     ),
+    _rule(
+        "inversion",
+        r"(?:;|, and) (?:assumed|compared|judged|measured|taken) (?:is|are|was|were)\b",
+        "'{}': the subject comes first",
+    ),
     _rule("for-is-because", r", for (?:it|its|they|their|there|that|these|he|she)\b", "'{}': because, since"),
     _rule(
         "riddle",
         r"\b(?:all the same|for want of|hangs? on|of late|all else|in the way|anew|worth the name|none the less|"
-        r"nobody|Nobody|somebody|Somebody|one wants|goes on|go on|went on|for good|as it were|so many)\b",
+        r"nobody|Nobody|somebody|Somebody|one wants|goes on|go on|went on|for good|as it were|so many|and so not|"
+        r"that (?:is|are) none)\b",
         "'{}': say it plainly",
     ),
 )

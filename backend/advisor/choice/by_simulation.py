@@ -46,7 +46,7 @@ _SURE_ERROR, _FAIR_ERROR = 0.2, 0.5
 _COUNTED = {Metric.DURATION: "duration", Metric.PERSISTED: "persisted bytes"}
 _COUNTED_MIN = 0.2
 """A difference from the card's prediction below this share is not shown."""
-_WAITS = "They do not choose by what settings lose to checkpoints and failures: only the simulation compares that."
+_WAITS = "They do not compare what settings lose to checkpoints and failures: only the simulation does."
 
 Answer = Recommendation | NoAdvice
 
@@ -294,7 +294,7 @@ def _lost(now: Scored, best: Scored, losses: Losses) -> Expected:
     ends = [best.lost_ratio, value]
     low, high = min(ends) * between.value / between.high, max(ends) * between.value / between.low
     method = (
-        "fast simulation: sync parts, 5 % of the time to write, and what a failure repeats, over the time between"
+        "fast simulation: sync parts, 5 % of the time to write, and what a failure repeats divided by the time between"
         " failures; scaled by what the recorded checkpoints lost, compared with the simulated ones"
     )
     return _one(Metric.LOST, measured, Interval(value, min(low, value), min(1.0, max(high, value))), method)
@@ -358,7 +358,7 @@ def _evidence(
     counted = {Metric.DURATION: best.duration_ms.value, Metric.PERSISTED: best.persisted_bytes.value}
     found += [
         EvidenceRow(
-            f"{_COUNTED[e.metric]} with which the choice counts: barriers and writes as late as recorded",
+            f"{_COUNTED[e.metric]} that the choice assumes: barriers and writes are as late as recorded",
             "simulation",
             Basis.PREDICTED,
             counted[e.metric],

@@ -96,7 +96,7 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None
         expected=expected,
         unpredicted=unpredicted,
         confidence=known.diagnosis.verdict.confidence,
-        confidence_reason="that of the verdict; the load behind the back-pressure is estimated from the sources",
+        confidence_reason="as of the verdict; the load behind the back-pressure is estimated from the sources",
         preconditions=(
             Precondition(f"{wanted - vertex.parallelism} more slots are free", None),
             Precondition("the sources' partitions and the keys suffice for this number of subtasks", None),

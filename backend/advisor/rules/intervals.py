@@ -100,7 +100,7 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
         text = "transactions time out before they are committed: first raise their timeout or shorten the interval"
         return NoAdvice(Topic.INTERVAL, "R-INT-4", text)
     if known.undecided is not None:
-        text = f"no interval is chosen by what it loses, because {known.undecided}"
+        text = f"the interval is not chosen by what it loses, because {known.undecided}"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
     losses = Losses.of_job(known)
     if losses is not None:
@@ -116,7 +116,7 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
             return NoAdvice(Topic.INTERVAL, "R-INT-5", text)
         return _longer(known, pace)
     if mean_time_between_failures_ms(known) is not None:
-        text = "the sync parts of the checkpoints are not known, and so not what a checkpoint costs"
+        text = "what a checkpoint costs is not known, because the sync parts are not known"
         return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
     seen = len({at for at, _ in known.evidence.exceptions})
     part = "" if pace.open_ratio is None else f"checkpoints run for {say.percent(pace.open_ratio)} of the time; "
@@ -159,7 +159,9 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
         return NoAdvice(Topic.MIN_PAUSE, version_faults.PAUSE_NOT_KEPT, text)
     proposed = Setting(min_pause_ms=wanted)
     recorded = Interval(pace.median_ms, min(pace.median_ms, pace.low_ms), pace.high_ms)
-    method = "median duration over duration and pause; the interval is for the 5th and the 95th percentile"
+    method = (
+        "duration divided by the sum of duration and pause: for the median, and for the 5th and the 95th percentile"
+    )
     open_share = _open(known, pace, proposed, recorded, method, interval_ms=pace.interval_ms, pause_ms=wanted)
     costs, unpredicted = _after_failure(known, pace, proposed, max(pace.interval_ms, pace.median_ms + wanted))
     made = Proposal(
@@ -229,7 +231,7 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
     grown = wanted / pace.period_ms if _is_incremental(known) else 1.0
     proposed = Setting(interval_ms=wanted)
     recorded = Interval(pace.median_ms, pace.low_ms, max(pace.high_ms, pace.median_ms * grown))
-    method = "recorded durations over the interval; incremental checkpoints grow at most with the interval"
+    method = "recorded durations divided by the interval; incremental checkpoints grow at most with the interval"
     open_share = _open(known, pace, proposed, recorded, method, interval_ms=wanted, pause_ms=0.0)
     costs, unpredicted = _after_failure(known, pace, proposed, wanted)
     made = Proposal(

@@ -247,7 +247,7 @@ def advise_batch_size(query: Query) -> Recommendation | NoAdvice:
                 Metric.DURATION,
                 now,
                 Interval(min(now, target), min(now, target) / 2, max(now, 2 * target)),
-                "the limit over the rows that are processed in a second; half to twice that",
+                "the limit divided by the rows that are processed in a second; half to twice that",
             ),
         ),
         confidence_reason=f"{len(query.ids)} micro-batches; an offset is taken to be a row",

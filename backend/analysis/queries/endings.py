@@ -66,7 +66,7 @@ _ONE_FOLDER_CURES: Final = (
     "a checkpoint folder of its own for each query",
 )
 _ONE_FOLDER_NO_CURES: Final = (
-    "a restart while the other runs, which then ends instead",
+    "a restart of this run while the other one is active: the other one then ends instead",
     "removing the checkpoint folder: the query would read its input again",
 )
 

@@ -183,7 +183,7 @@ def tell_slow_host(case: Case, found: OnHost) -> Verdict:
         evidence=[
             *(
                 rows.reconstructed(
-                    f"{case.name(v)}: busy time per record on {slow.host} over that on other hosts",
+                    f"{case.name(v)}: busy time per record on {slow.host}, divided by that on other hosts",
                     "busyRatio / numRecordsIn",
                     times,
                     "ratio",

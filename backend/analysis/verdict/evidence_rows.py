@@ -137,10 +137,10 @@ def _compared(case: Case, suspect: Suspect) -> list[Evidence]:
     if suspect.share_ratio == float("inf"):
         rows.append(_row(f"{vertex}: {who} got all the records, {since}", "numRecordsIn", None, None))
     elif suspect.share_ratio is not None:
-        text = f"{vertex}: records of {who} over those of another subtask, {since}"
+        text = f"{vertex}: records of {who}, divided by those of another subtask, {since}"
         rows.append(_row(text, "numRecordsIn", suspect.share_ratio, "ratio"))
     if suspect.cost_ratio is not None:
-        text = f"{vertex}: busy time per record of {who} over that of another subtask"
+        text = f"{vertex}: busy time per record of {who}, divided by that of another subtask"
         cost = _row(text, "busyRatio / numRecordsIn", suspect.cost_ratio, "ratio", Basis.RECONSTRUCTED)
         rows = [cost, *rows] if suspect.kind is VerdictKind.STRAGGLER else [*rows, cost]
     return rows
@@ -337,8 +337,8 @@ def lateness(case: Case, vertex_id: VertexId) -> list[Evidence]:
     if middle is None:
         return []
     text = (
-        f"{case.name(vertex_id)}: start delay of the slowest subtask over its siblings' median; "
-        "an even load shows 1.7 to 2.2, so this alone proves nothing"
+        f"{case.name(vertex_id)}: start delay of the slowest subtask, divided by the median of its "
+        "siblings; this is 1.7 to 2.2 even under an even load, so it proves nothing alone"
     )
     return [_row(text, "start_delay", middle, "ratio")]
 

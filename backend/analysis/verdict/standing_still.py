@@ -333,7 +333,7 @@ def _still_rows(case: Case, stall: Stall, where: str) -> list[Evidence]:
     if wait.reads is not None:
         text = f"{before}: share of the time for which the {barrier} waited there, in which no record was read"
         found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.still_ratio, "ratio"))
-        text = f"{before}: records read in a second while the {barrier} waited there, over their usual number"
+        text = f"{before}: records read in a second while the {barrier} waited there, divided by their usual number"
         found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.rate_ratio, "ratio"))
     if stall.no_queue is not None:
         found.append(rows.note(stall.no_queue))

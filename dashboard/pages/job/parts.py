@@ -144,7 +144,7 @@ def _backlog(job: JobDetailOut, since: datetime) -> list[Component]:
 
 def _percentile(word: str, value_ms: float | None, *, is_lower_bound: bool) -> html.Div:
     took = text.bounded(text.duration(value_ms), is_lower_bound=is_lower_bound)
-    hint = "at least: checkpoints that expired count with their time until then" if is_lower_bound else None
+    hint = "a lower bound: an expired checkpoint counts with the time until it expired" if is_lower_bound else None
     return cards.fact(word, took, hint=hint)
 
 

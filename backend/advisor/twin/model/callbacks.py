@@ -102,7 +102,7 @@ def callback_of(
         name = evidence.vertex_name(stall.wait.vertex_id)
         reason = "barriers wait for this vertex while it reads nothing, but too few of them, or in no period"
         return Assumption(
-            subject=f"long callback of {name}", taken="none: its busy time is its records'", reason=reason
+            subject=f"long callback of {name}", taken="none: its records explain its busy time", reason=reason
         )
     period_ms, lasts_ms = found
     others = [

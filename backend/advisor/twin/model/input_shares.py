@@ -44,7 +44,9 @@ class InputShares:
         shares = flow.shares(np.zeros(vertex.parallelism) if queued is None else queued)
         if (queued is None or not queued.any()) and self._can_be_even(vertex, flow):
             shares = np.full(vertex.parallelism, 1.0 / vertex.parallelism)
-            self._job.assume(f"input shares of {vertex.name}", "equal", "its counts and its queues do not contradict")
+            self._job.assume(
+                f"input shares of {vertex.name}", "equal", "its counts and its queues do not contradict equal shares"
+            )
         elif queued is None:
             guessed = self._guesses(vertex, flow)
             shares = guessed[hidden_shares.chosen(len(guessed), 0, 1)] if guessed else shares

@@ -206,15 +206,18 @@ def costs_by_kind(
 def _outage_source(model: JobModel, failure: Failure) -> tuple[Basis, str]:
     is_seen, is_lost, is_worker = model.outage_ms is not None, model.is_outage_of_lost_worker, failure is Failure.WORKER
     if is_seen and is_lost is is_worker:
-        return Basis.RECONSTRUCTED, "the outage is that of this job's recorded failures of this kind"
+        return Basis.RECONSTRUCTED, "the outage is taken from this job's recorded failures of this kind"
     notice = f"{LOST_WORKER_MS.low / 1000:.0f} to {LOST_WORKER_MS.high / 1000:.0f} s until the loss is noticed"
     restart = f"a restart of {RESTART_MS.low / 1000:g} to {RESTART_MS.high / 1000:g} s and the reading of the state"
     if is_worker and is_seen:
-        return Basis.PREDICTED, f"the outage is that of this job's failed tasks, and assumed are {notice}"
+        return (
+            Basis.PREDICTED,
+            f"the outage is taken from this job's failed tasks, and {notice} are assumed in addition",
+        )
     if is_worker:
-        return Basis.PREDICTED, f"no failure is on record; assumed are {notice}, and {restart}"
+        return Basis.PREDICTED, f"no failure is on record; the outage is assumed: {notice}, and {restart}"
     reason = "no failed task is on record" if is_seen else "no failure is on record"
-    return Basis.PREDICTED, f"{reason}; assumed is {restart}"
+    return Basis.PREDICTED, f"{reason}; the outage is assumed: {restart}"
 
 
 def rate_per_s(model: JobModel) -> float | None:

@@ -48,7 +48,7 @@ def test_the_card_predicts_what_the_what_if_of_its_settings_says_and_shows_what_
     assert {c.duration_ms for c in card.candidates} == {answer.duration_ms}
     assert card.predicted_by == Tier.FORMULAS.value
     assert "333 ms" in card.reason or "300 ms" in card.reason
-    counted = {e.value for e in card.evidence if "the choice counts" in e.statement}
+    counted = {e.value for e in card.evidence if "the choice assumes" in e.statement}
     assert counted == {QUICK.value, 20_000.0}
 
 
@@ -100,9 +100,9 @@ def test_no_rule_chooses_an_interval_by_what_it_loses_before_the_simulation_has_
         found = on(Topic.INTERVAL, advice)
         assert isinstance(found, NoAdvice)
         assert found.rule == "R-INT-1"
-        assert found.reason.startswith("no interval is chosen by what it loses, because")
+        assert found.reason.startswith("the interval is not chosen by what it loses, because")
         assert why in found.reason
-        assert "only the simulation compares that" in advice.chosen_by.text
+        assert "only the simulation does" in advice.chosen_by.text
 
 
 def test_rules_choose_the_interval_by_what_it_loses_if_no_simulation_can(evidence, known):

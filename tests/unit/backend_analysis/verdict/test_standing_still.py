@@ -71,7 +71,7 @@ def test_a_vertex_that_reads_nothing_while_barriers_wait_is_in_a_long_callback()
     assert [e.statement for e in verdict.evidence[:3]] == [
         f"time for which the first barrier waited in front of {where}, mean",
         f"{where}: share of the time for which the first barrier waited there, in which no record was read",
-        f"{where}: records read in a second while the first barrier waited there, over their usual number",
+        f"{where}: records read in a second while the first barrier waited there, divided by their usual number",
     ]
     assert "time to spare" not in said(verdict)
 

@@ -46,6 +46,10 @@ _WAITS = (
     "checkpoints are long because they wait for what the verdict names: with fewer of them, each waits as long."
     " First cure that"
 )
+_UNKNOWN = (
+    "what makes checkpoints long is not decided, and if they only wait for it, each of fewer ones waits as long. First"
+    " find out what would decide it"
+)
 _NO_RECOVERY = "no prediction of the time to recover: how much the job could process is not known"
 
 
@@ -106,8 +110,8 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     if losses is not None:
         return _optimal(known, pace, losses)
     if pace.is_crowded:
-        if _only_waits(known):
-            return NoAdvice(Topic.INTERVAL, "R-INT-3", _WAITS)
+        if (useless := _why_useless(known)) is not None:
+            return NoAdvice(Topic.INTERVAL, "R-INT-3", useless)
         if pace.is_varied:
             text = (
                 f"durations vary from {say.duration(pace.low_ms)} to {say.duration(pace.high_ms)}: a minimum pause"
@@ -147,8 +151,8 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
     if losses is not None:
         text = "the interval is chosen from the known failures; a pause as well would make each of them replay more"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-1", text)
-    if _only_waits(known):
-        return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", _WAITS)
+    if (useless := _why_useless(known)) is not None:
+        return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", useless)
     # With a share p of the time without a checkpoint, the pause is p / (1 - p) times the duration; p is one half.
     wanted = nice_ms(pace.median_ms * (1 - OPEN_MAX_RATIO) / OPEN_MAX_RATIO)
     if wanted <= pace.pause_ms:
@@ -211,8 +215,12 @@ def _pace(known: Situation) -> _Pace | str:
     )
 
 
-def _only_waits(known: Situation) -> bool:
-    return known.diagnosis.verdict.kind in _WAITED_FOR
+def _why_useless(known: Situation) -> str | None:
+    """Return why fewer checkpoints do not cure what makes them long; None if they may."""
+    kind = known.diagnosis.verdict.kind
+    if kind is VerdictKind.UNDECIDED:
+        return _UNKNOWN
+    return _WAITS if kind in _WAITED_FOR else None
 
 
 def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:

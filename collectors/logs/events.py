@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Final
@@ -24,6 +25,7 @@ _ATTEMPT: Final = r"(?P<attempt>[0-9a-f_]{32,100})"
 _ATTEMPT_PARTS: Final = re.compile(r"[0-9a-f]{32}_([0-9a-f]{32})_(\d+)_\d+")
 _DIGITS: Final = re.compile(r"[0-9a-f]{32}|\d+")
 _REASONS_CUT: Final = 200
+_LINES_BACK: Final = 100
 
 _TRIGGERED: Final = re.compile(
     rf"Triggering checkpoint {_NUMBER} (?:\(type=(?P<type>.{{0,300}}?)\) )?@ (?P<ms>\d{{1,16}}) for job {_JOB}"
@@ -52,6 +54,7 @@ _TASK_STATE: Final = re.compile(
     rf"(?P<task>.*) \((?P<index>\d{{1,6}})/(?P<total>\d{{1,6}})\)(?:#\d+)? \({_ATTEMPT}\) switched from (?P<old>\w+) to"
     r" (?P<new>\w+)"
 )
+_RECOVERS: Final = re.compile(rf"restarted to recover the failed task {_ATTEMPT}")
 _VERSION: Final = re.compile(r"\(Version: (?P<version>\d{1,6}\.\d{1,6}[\w.-]{0,80}), ")
 _SETTING: Final = re.compile(
     r"Loading configuration property: (?P<key>execution\.checkpointing\.[\w.-]+), (?P<value>.*)"
@@ -80,6 +83,8 @@ TEXTS: Final = (
     b"Restoring job ",
     b"No checkpoint found during restore",
     b" switched from ",
+    b" recover the failed task ",
+    b" recover from a global failure",
     b"(Version: ",
     b"Loading configuration property: execution.checkpointing.",
     b"asynchronous part of checkpoint ",
@@ -149,8 +154,30 @@ _OF_TASK_MANAGERS: Final = re.compile(rb"taskmanager\.Task|taskexecutor\.TaskExe
 def _continued(story: Story, hit: Hit) -> None:
     """Read a line that does not begin a record: of a stack trace, or broken."""
     text = hit.line.decode("utf-8", "replace")
+    head = _head_without_text(hit) if _explained(text[:500]) is not None else None
+    if head is not None:
+        _known(story, head)
     if any(sure in text for sure in _SURE) and "xception" not in text and "Failure reason" not in text:
         story.unreadable_count += 1
+
+
+def _head_without_text(hit: Hit) -> Record | None:
+    """Return the record that a line belongs to, with its stack trace, if nothing else brings it up.
+
+    The first line of such a record has none of ``TEXTS``: a message that is thrown away, for example, is only a
+    *Transient association error*, and its exception says the rest.
+    """
+    end = hit.begin - len(hit.line) - 1
+    for _ in range(_LINES_BACK):
+        begin = hit.block.rfind(b"\n", 0, max(0, end - 1)) + 1
+        line = hit.block[begin : max(0, end - 1)]
+        if not line or end <= 0:
+            return None
+        record = None if line.startswith((b"\t", b" ", b"Caused by: ")) else record_of(Hit(line, hit.block, end))
+        if record is not None:
+            return None if any(text in line for text in TEXTS) else record
+        end = begin
+    return None
 
 
 def _known(story: Story, record: Record) -> None:
@@ -311,15 +338,36 @@ def _job_switched(job: LoggedJob, found: re.Match[str], record: Record, story: S
         job.restart_count += 1
         if len(job.restarts) >= RESTARTS_KEPT:
             del job.restarts[0]
-        job.restarts.append(Failure(record.at, "", keep_text(record.trace)))
+        cause = story.take_recovering(record.at)
+        if record.trace or cause is None:
+            job.restarts.append(Failure(record.at, "", keep_text(record.trace)))
+        else:
+            # Since Flink has restarted regions, this line has no exception. That of the task has it.
+            job.restarts.append(replace(cause, at=record.at))
+
+
+def _recovers(story: Story, record: Record) -> bool:
+    """Read which task's failure the scheduler recovers from. The line names the attempt, or the vertex and subtask."""
+    found = _RECOVERS.search(record.text)
+    if found is None:
+        return False
+    known = story.newest_failures
+    newest = next(reversed(known.values()), None)
+    story.recovering = known.get(found["attempt"], newest if found["attempt"] not in story.attempts else None)
+    return True
+
+
+def _recovers_all(story: Story, record: Record) -> bool:
+    """Read the failure of the whole job. Its exception follows the first of its two lines."""
+    if record.trace:
+        story.recovering = Failure(record.at, "", keep_text(record.trace))
+    return True
 
 
 def _task_failed(story: Story, attempt: str, task: str, record: Record) -> None:
     if not story.is_new(attempt):
         return
-    failures = story.task_failures
-    if len(failures) < RESTARTS_KEPT:
-        failures.append(Failure(record.at, task, keep_text(record.trace)))
+    story.fail(attempt, Failure(record.at, task, keep_text(record.trace)))
 
 
 def _version(story: Story, record: Record) -> bool:
@@ -376,6 +424,8 @@ _READERS: Final[tuple[tuple[str, _Reader], ...]] = (
     ("Triggering Checkpoint ", _trigger_failed),
     ("Restoring job ", _restored),
     (" switched from ", _switched),
+    (" recover the failed task ", _recovers),
+    (" recover from a global failure", _recovers_all),
     ("(Version: ", _version),
     ("Loading configuration property: execution.checkpointing.", _setting),
     ("asynchronous part of checkpoint ", _async_failed),

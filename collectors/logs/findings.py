@@ -6,6 +6,7 @@ who was late, but seldom why a subtask was late: *late is not guilty*. The sente
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from backend.domain.failure import FailureReason
 from backend.domain.known_messages import KnownMessage, MessageCause
 from collectors.logs.events import task_of
 from collectors.logs.lines import NO_DATE
-from collectors.logs.story import Failure, LoggedCheckpoint, LoggedJob, Story, Told
+from collectors.logs.story import RECOVERY_S, Failure, LoggedCheckpoint, LoggedJob, Story, Told
 
 _NUMBERS_SHOWN: Final = 8
 _TASKS_SHOWN: Final = 4
@@ -30,6 +31,8 @@ _LINE_MAX: Final = 4_000
 _KINDS_SHOWN: Final = 6
 # A pause between two triggers of this many usual ones is told.
 _GAP_TIMES: Final = 4
+# The job is known. Without its id, the sentence has room for the reason.
+_OF_JOB: Final = re.compile(r" of job [0-9a-f]{32}\b")
 _FINISHED: Final = "checkpointing with finished tasks is not enabled"
 _ABORTED: Final = reasons_without_fault(has_restarts=False)
 _NOT_RUNNING: Final = (
@@ -141,7 +144,7 @@ def _of_restarts(story: Story, job: LoggedJob, failures: Sequence[Failure]) -> F
     times = _times([f.at for f in failures])
     text = next((f.text for f in reversed(failures) if f.text), "")
     message = known_messages.explained(text)
-    who = _tasks_near(story, failures)
+    who = _tasks_of(story, failures)
     where = (f"first task that failed: {say.listed(who)}",) if who else ()
     if message is None:
         said = f' by "{_cause_line(text)}"' if text else ", and their lines have no exception"
@@ -168,11 +171,17 @@ def _transactions(job: LoggedJob, failures: Sequence[Failure]) -> tuple[str, ...
     return (f"{text}, which is {than} than its timeout of {say.duration(float(timeout_ms))}",)
 
 
-def _tasks_near(story: Story, failures: Sequence[Failure]) -> list[str]:
-    """Return the tasks that failed first in the ten seconds before each restart, the most frequent first."""
+def _tasks_of(story: Story, failures: Sequence[Failure]) -> list[str]:
+    """Return the tasks that failed first before each restart, the most frequent first.
+
+    Where the log does not say it, these are the ones in the ten seconds before, if they can be of no other job.
+    """
     seen: Counter[str] = Counter()
     for failure in failures:
-        near = [t for t in story.task_failures if 0 <= _seconds(t.at, failure.at) <= 10]
+        if failure.who or len(story.jobs) > 1:
+            seen.update([failure.who] if failure.who else [])
+            continue
+        near = [t for t in story.task_failures if 0 <= _seconds(t.at, failure.at) <= RECOVERY_S]
         if near:
             seen[min(near, key=lambda t: t.at.replace(tzinfo=None)).who] += 1
     return [f"{who} ({n} times)" if n > 1 else who for who, n in seen.most_common(_TASKS_SHOWN)]
@@ -240,7 +249,7 @@ def _refused(job: LoggedJob) -> list[Finding]:
         found.append(
             Finding(
                 f"{told.count} {'time' if told.count == 1 else 'times'}, a checkpoint was refused before it began{why}",
-                (f'"{told.sample[:_TEXT_SHOWN]}"', _span(told)),
+                (f'"{_OF_JOB.sub("", told.sample)[:_TEXT_SHOWN]}"', _span(told)),
                 cure=cure,
             )
         )

@@ -21,6 +21,8 @@ RESTARTS_KEPT: Final = 2_000
 KINDS_KEPT: Final = 500
 ATTEMPTS_KEPT: Final = 50_000
 JOBS_KEPT: Final = 200
+RECOVERY_S: Final = 10.0
+"""A job begins to restart within so many seconds after the exception of its task."""
 _TEXT_KEPT: Final = 16_000
 
 
@@ -103,6 +105,10 @@ class Story:
     """The task and subtask of each execution attempt: ``map subtask 2 of 4``."""
     task_failures: list[Failure] = field(default_factory=list)
     """The exceptions of tasks. Their lines do not name the job."""
+    newest_failures: dict[str, Failure] = field(default_factory=dict)
+    """The newest of them, by the execution attempt."""
+    recovering: Failure | None = None
+    """What the scheduler said last that it recovers from. Its next line is about the job that restarts for this."""
     known: dict[str, Told] = field(default_factory=dict)
     """Known messages in warnings, errors and stack traces, by their id."""
     settings: dict[str, str] = field(default_factory=dict)
@@ -152,6 +158,20 @@ class Story:
             for old in list(islice(self.attempts, ATTEMPTS_KEPT)):
                 del self.attempts[old]
         self.attempts[attempt] = task
+
+    def fail(self, attempt: str, failure: Failure) -> None:
+        """Note the exception of a task."""
+        if len(self.task_failures) < RESTARTS_KEPT:
+            self.task_failures.append(failure)
+        if len(self.newest_failures) >= RESTARTS_KEPT:
+            del self.newest_failures[next(iter(self.newest_failures))]
+        self.newest_failures[attempt] = failure
+
+    def take_recovering(self, at: datetime) -> Failure | None:
+        """Return what a job that restarts at this time recovers from; None if no line just before says it."""
+        found, self.recovering = self.recovering, None
+        is_near = found is not None and 0 <= (_key(at) - _key(found.at)).total_seconds() <= RECOVERY_S
+        return found if is_near else None
 
     def tell(self, counts: dict[str, Told], key: str, at: datetime, sample: str) -> None:
         """Count a text."""

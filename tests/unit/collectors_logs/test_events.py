@@ -312,3 +312,92 @@ def test_a_job_and_a_task_with_long_names_are_read():
 
     assert story.jobs[JOB].name == name
     assert story.attempts == {attempt: f"{name} subtask 1 of 4"}
+
+
+RECOVERS = "6 tasks will be restarted to recover the failed task {}."
+GLOBAL = (
+    log.line(
+        39.9,
+        "Trying to recover from a global failure.",
+        logger="org.apache.flink.runtime.jobmaster.JobMaster",
+        trace="org.apache.flink.util.FlinkRuntimeException: Exceeded checkpoint tolerable failure threshold.\n\tat a.B",
+    ),
+    log.line(39.95, "6 tasks will be restarted to recover from a global failure."),
+)
+
+
+def failed_task(at_s: float, subtask: int, trace: str) -> str:
+    return log.line(
+        at_s, f"window ({subtask + 1}/4) ({log.attempt(subtask)}) switched from RUNNING to FAILED on tm-1.",
+        logger=log.EXECUTION, trace=trace,
+    )  # fmt: skip
+
+
+def test_a_restart_without_an_exception_has_that_of_the_task_from_which_the_job_recovers():
+    """Goal: since regions restart, the line of the job has none (measured on Flink 1.20.5 and 2.3.0)."""
+    story = read(
+        failed_task(39, 2, log.FENCED),
+        failed_task(39.5, 3, "java.lang.IllegalStateException: of another job"),
+        log.line(39.9, RECOVERS.format(log.attempt(2))),
+        log.restarted(40, ""),
+    )
+
+    (restart,) = story.jobs[JOB].restarts
+    assert "ProducerFencedException" in restart.text
+    assert restart.who == "window subtask 2 of 4"
+    assert restart.at == log.START + timedelta(seconds=40)
+
+
+def test_a_restart_of_the_whole_job_has_the_exception_of_the_line_before():
+    (restart,) = read(*GLOBAL, log.restarted(40, "")).jobs[JOB].restarts
+
+    assert "tolerable failure threshold" in restart.text
+    assert restart.who == ""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param((failed_task(39, 2, log.FENCED), log.restarted(40, "")), id="no line says what it recovers from"),
+        pytest.param((*GLOBAL, log.restarted(60, "")), id="it is too long ago"),
+        pytest.param(
+            (failed_task(39, 2, log.FENCED), log.task_switched(39, 1, "RUNNING"),
+             log.line(39.9, RECOVERS.format(log.attempt(1))), log.restarted(40, "")),
+            id="the exception of that task is not in the log",
+        ),
+    ],
+)  # fmt: skip
+def test_an_exception_that_may_be_of_another_job_is_not_that_of_the_restart(lines: tuple[str, ...]):
+    (restart,) = read(*lines).jobs[JOB].restarts
+
+    assert restart.text == ""
+
+
+def test_what_a_job_recovers_from_is_told_of_one_restart_only():
+    story = read(*GLOBAL, log.restarted(40, ""), log.restarted(41, "", old="FAILING", new="FAILED"))
+
+    job = story.jobs[JOB]
+    assert [bool(r.text) for r in job.restarts] == [True] + [False] * (job.restart_count - 1)
+
+
+DISCARDED = (
+    "org.apache.pekko.remote.OversizedPayloadException: Discarding oversized payload sent to Actor[pekko.tcp://jm:6123"
+    "/user/rpc/jobmanager_2]: max allowed size 600000 bytes, actual size of encoded class Fenced was 708085 bytes."
+)
+
+
+def test_a_known_message_in_the_exception_of_a_line_that_says_nothing_is_found():
+    """Goal: a message that is thrown away is logged so (measured on Flink 1.20.5 and 2.3.0)."""
+    lines = [
+        log.line(at, "Transient association error (association remains live)", level="ERROR",
+                 logger="org.apache.pekko.remote.EndpointWriter", trace=DISCARDED)
+        for at in (1, 2)
+    ]  # fmt: skip
+
+    told = read(*lines).known["rpc-message-too-large"]
+    assert (told.count, told.last_at) == (2, log.START + timedelta(seconds=2))
+    assert told.sample.startswith("org.apache.pekko.remote.OversizedPayloadException")
+
+
+def test_a_line_of_a_stack_trace_that_its_record_has_told_counts_once():
+    assert read(log.declined(8, 700, 1, log.SLOW_DOWN)).known["s3-slow-down"].count == 1

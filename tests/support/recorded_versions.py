@@ -81,27 +81,27 @@ def _answered_s(row: dict[str, Any]) -> float:
 
 
 @cache
-def _read(version: str) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+def _read(folder: Path, version: str) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with gzip.open(FOLDER / version / "rest.jsonl.gz") as lines:
+    with gzip.open(folder / version / "rest.jsonl.gz") as lines:
         for line in lines:
             row = orjson.loads(line)
             rows[row["job"]].append(row)
-    return orjson.loads((FOLDER / version / "run.json").read_bytes()), rows
+    return orjson.loads((folder / version / "run.json").read_bytes()), rows
 
 
-async def diagnosed(version: str, job: str) -> Answer:
+async def diagnosed(version: str, job: str, folder: Path = FOLDER) -> Answer:
     """Run ``diagnose`` on one job of a recorded version."""
-    run, rows = _read(version)
+    run, rows = _read(folder, version)
     cluster = RecordedCluster(rows[job])
     return await diagnose.answer_of(
         cluster, job=run["jobs"][job], show_step=lambda text: None, clock=cluster, sleep=cluster.sleep
     )
 
 
-def recorded() -> Iterator[tuple[str, str]]:
+def recorded(folder: Path = FOLDER) -> Iterator[tuple[str, str]]:
     """Return every recorded version with each of its jobs, oldest version first."""
-    versions = [path.name for path in FOLDER.iterdir()] if FOLDER.is_dir() else []
+    versions = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     for version in sorted(versions, key=lambda name: [int(part) for part in name.split(".")]):
-        run = orjson.loads((FOLDER / version / "run.json").read_bytes())
+        run = orjson.loads((folder / version / "run.json").read_bytes())
         yield from ((version, job) for job in run["jobs"])

@@ -22,6 +22,7 @@ import numpy as np
 
 from backend.analysis.measures.critical_path import Phases, arrived_below_ms
 from backend.analysis.measures.phases import VertexPhases, longest_ms
+from backend.analysis.measures.pressure import ancestors, descendants
 from backend.analysis.numbers.arrays import (
     Flags,
     Floats,
@@ -39,6 +40,9 @@ from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
 from backend.domain.verdict import Phase
+
+# So many checkpoints with a long sync part are enough if the others do not tell.
+_LATE_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def long_part(
 def _may_be_long(checkpoints: Sequence[tuple[Phases, int]], phase: Phase, least_ms: Callable[[int], float]) -> bool:
     """Return whether enough checkpoints have a long part at any vertex; most jobs have none, so this saves time."""
     count = sum(_is_long(longest_ms(phases, phase), least_ms(duration)) for phases, duration in checkpoints)
-    return count >= len(checkpoints) * PHASE_MIN_RATIO
+    return count >= len(checkpoints) * PHASE_MIN_RATIO or (phase is Phase.SYNC and count >= _LATE_MIN)
 
 
 def _is_long(part_ms: float, least_ms: float) -> bool:
@@ -161,8 +165,22 @@ def _unanswered(topology: Topology, phases: Phases, duration_ms: int) -> Unanswe
     ):
         return None
     vertex_id = next(v for v in reversed(pending) if len(pending[v]) == most)
+    if any(_is_held_at(topology, phases, above) for above in ancestors(topology, vertex_id)):
+        # The barrier may never have come.
+        return None
     subtasks = pending[vertex_id]
     return Unanswered(vertex_id, subtasks, latest, 1, _first_ms(phases[vertex_id], subtasks))
+
+
+def _is_held_at(topology: Topology, phases: Phases, vertex_id: VertexId) -> bool:
+    """Return whether the barrier may have stopped at a vertex: some of its subtasks acknowledged, and none below it.
+
+    If a subtask below acknowledged, it had the barriers of all subtasks above it.
+    """
+    rows = phases.get(vertex_id)
+    if rows is None or not 0 < len(rows.pending) < len(rows):
+        return False
+    return not any(phases[v].is_acknowledged.any() for v in descendants(topology, vertex_id) if v in phases)
 
 
 def _first_ms(rows: VertexPhases, subtasks: tuple[int, ...]) -> float | None:
@@ -215,7 +233,8 @@ def _long_part(
             rows.append(row)
             longest_ms.append(most)
             there.append(phases[asked.vertex_id])
-    if not rows or len(rows) < len(checkpoints) * PHASE_MIN_RATIO:
+    silent_count = _silent_count(asked, checkpoints, rows)
+    if not rows or len(rows) < (len(checkpoints) - silent_count) * PHASE_MIN_RATIO:
         return None
     means = column_means(stacked(rows))
     is_named = _standing_out(means, column_means(stacked([(~p.is_acknowledged).astype(float) for p in there])))
@@ -231,6 +250,24 @@ def _long_part(
         size_bytes=median_of(size_means[is_named]),
         siblings_ms=median_of(means[~is_named]),
         total_bytes=sum(sizes.tolist()) if sizes.size else None,
+    )
+
+
+def _silent_count(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]], long: Sequence[Floats]) -> int:
+    """Return how many checkpoints do not tell whether the subtasks with a long sync part had one, too.
+
+    A subtask whose sync part outlasts the timeout does not acknowledge in time. Flink keeps an acknowledgement that
+    arrives later, with its sync part, but not all of them: a task that is in its sync part meanwhile does not begin the
+    checkpoints that ended before. So two late acknowledgements tell more than many that are missing.
+    """
+    if asked.phase is not Phase.SYNC or len(long) < _LATE_MIN:
+        return 0
+    means = column_means(stacked(long))
+    named = set(indices_of(means >= STANDOUT_RATIO * (highest_of(means) or 0.0)))
+    return sum(
+        bool(named.intersection(phases[asked.vertex_id].pending))
+        for phases, _ in checkpoints
+        if asked.vertex_id in phases
     )
 
 

@@ -1,4 +1,4 @@
-"""The rule about work after each completed checkpoint that lasts longer than the timeout of the next one."""
+"""The rule about work after each completed checkpoint that the barrier of the next one waits for, or expires in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backend.analysis.measures import freshness
+from backend.analysis.numbers.arrays import highest_of
 from backend.analysis.numbers.statistics import known, median
 from backend.analysis.verdict import barrier_waits, piece_of_work
 from backend.analysis.verdict import evidence_rows as rows
@@ -14,15 +15,21 @@ from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft, weaker
 from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
 from backend.analysis.words import sentences as say
-from backend.analysis.words.thresholds import PHASE_MIN_RATIO
-from backend.domain.checkpoint import CheckpointStatus
+from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO, HOP_MIN_MS, PHASE_MIN_RATIO
+from backend.domain.checkpoint import CheckpointStatus, VertexDetail
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
-from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
+from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
 # The times from a completion to the next barrier differ by at most this share if the same work lies between them.
 _ALIKE_RATIO = 0.2
 _BRIDGED_MIN = 2
+# If no checkpoint expired meanwhile, only the times show the work. A queue does not have the same length that often.
+_SAME_RATIO = 0.05
+_SAME_MIN = 6
+_SAME_OF_ALL_RATIO = 0.8
+# A checkpoint that begins at most this share of the work after the completion meets all of it.
+_AT_ONCE_RATIO = 0.1
 
 
 def _find_work(case: Case) -> _Work | None:
@@ -42,8 +49,10 @@ def _find_work(case: Case) -> _Work | None:
         if load is None or not load.full_subtasks or not case.evidence.topology.upstream(vertex.id):
             continue
         spans = _spans(case, vertex.id)
-        subtasks = _without_acknowledgement(load.full_subtasks, spans)
-        if subtasks and _are_of_one_work(spans) and not _reads_on(case, vertex.id, subtasks, spans):
+        are_bridged = any(s.expired_ms for s in spans)
+        subtasks = _without_acknowledgement(load.full_subtasks, spans) if are_bridged else load.full_subtasks
+        is_work = _are_of_one_work(spans) if are_bridged else _are_of_same_length(case, vertex.id, spans)
+        if subtasks and is_work and not _reads_on(case, vertex.id, subtasks, spans):
             return _Work(vertex.id, subtasks, tuple(spans))
     return None
 
@@ -52,10 +61,13 @@ def _find_work(case: Case) -> _Work | None:
 class _Span:
     """From a completion to the arrival of the next barrier that completed, with the expired checkpoints in between.
 
-    ``pending`` has the subtasks without an acknowledgement of each expired checkpoint whose details are known.
+    ``gap_ms`` is the time from the completion to the trigger of the checkpoint that completed next.
+
+    ``pending`` has the subtasks that had not acknowledged each expired checkpoint when it ended, if that is known.
     """
 
     began_at: datetime
+    gap_ms: float
     took_ms: float
     wait_ms: float
     expired_ms: tuple[float, ...]
@@ -89,7 +101,7 @@ def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
         waits = known(() if detail is None else detail.start_delay_ms)
         if header.failure_reason is FailureReason.EXPIRED and took is not None:
             expired.append(float(took))
-            pending.extend([] if detail is None else [frozenset(detail.pending)])
+            pending.extend([] if detail is None else [_late_in(detail, took)])
             continue
         if header.status is not CheckpointStatus.COMPLETED or took is None or not waits:
             found, ended, expired, pending = [], None, [], []
@@ -97,9 +109,18 @@ def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
         if ended is not None:
             arrived = header.triggered_at + timedelta(milliseconds=max(waits))
             took_ms = (arrived - ended) / timedelta(milliseconds=1)
-            found.append(_Span(ended, took_ms, max(waits), tuple(expired), tuple(pending)))
+            gap_ms = (header.triggered_at - ended) / timedelta(milliseconds=1)
+            found.append(_Span(ended, gap_ms, took_ms, max(waits), tuple(expired), tuple(pending)))
         ended, expired, pending = header.triggered_at + timedelta(milliseconds=took), [], []
     return found
+
+
+def _late_in(detail: VertexDetail, took_ms: int) -> frozenset[int]:
+    """Return the subtasks that had not acknowledged when the checkpoint ended.
+
+    Flink keeps an acknowledgement that arrives after the end, and shows it as any other.
+    """
+    return frozenset(i for i, ms in enumerate(detail.ack_delay_ms) if ms is None or ms > took_ms)
 
 
 def _are_of_one_work(spans: Sequence[_Span]) -> bool:
@@ -109,6 +130,23 @@ def _are_of_one_work(spans: Sequence[_Span]) -> bool:
     usual = median(s.took_ms for s in spans) or 0.0
     are_alike = all(abs(s.took_ms - usual) <= _ALIKE_RATIO * usual for s in spans)
     return are_alike and all(s.wait_ms <= PHASE_MIN_RATIO * min(s.expired_ms) for s in bridged)
+
+
+def _are_of_same_length(case: Case, vertex_id: VertexId, spans: Sequence[_Span]) -> bool:
+    """Return whether nearly all barriers right after a completion wait equally long, with nothing back-pressured.
+
+    The length of a queue changes from one checkpoint to the next, unless it is as long as the buffers allow: then the
+    vertex before it is back-pressured.
+    """
+    usual = median(s.took_ms for s in spans) or 0.0
+    if len(spans) < _SAME_MIN or usual < HOP_MIN_MS:
+        return False
+    alike = [s for s in spans if abs(s.took_ms - usual) <= _SAME_RATIO * usual and s.gap_ms <= _AT_ONCE_RATIO * usual]
+    # A barrier may come before the work begins, when the completion of the checkpoint before it is late.
+    are_same = len(alike) >= _SAME_OF_ALL_RATIO * len(spans)
+    above = [case.loads[v] for v in case.evidence.topology.upstream(vertex_id) if v in case.loads]
+    held = [highest_of(load.backpressured) for load in above]
+    return are_same and bool(held) and all(one is not None and one <= BACKPRESSURED_OK_RATIO for one in held)
 
 
 def _without_acknowledgement(subtasks: tuple[int, ...], spans: Sequence[_Span]) -> tuple[int, ...]:
@@ -141,6 +179,7 @@ def _tell_work(case: Case, found: _Work) -> Verdict:
     vertex_id, subtasks, spans = found.vertex_id, found.subtasks, found.spans
     where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
     usual = median(s.took_ms for s in spans) or 0.0
+    are_bridged = any(s.expired_ms for s in spans)
     works, lets = ("works", "lets") if len(subtasks) == 1 else ("work", "let")
     return draft(
         case,
@@ -159,18 +198,29 @@ def _tell_work(case: Case, found: _Work) -> Verdict:
                 usual,
                 "ms",
             ),
-            rows.number(
-                f"{where}: longest wait of a barrier of the checkpoints that began later and completed",
-                "start_delay",
-                max(s.wait_ms for s in spans),
-                "ms",
-            ),
-            rows.note("in a queue, a barrier that begins later does not wait for a shorter time"),
+            *(_bridged_rows(where, spans) if are_bridged else _same_rows(spans)),
             *rows.fare(case),
             *rows.settings(case),
         ],
         confidence=weaker(case.confidence, Confidence.MEDIUM),
     )
+
+
+def _bridged_rows(where: str, spans: Sequence[_Span]) -> list[Evidence]:
+    text = f"{where}: longest wait of a barrier of the checkpoints that began later and completed"
+    return [
+        rows.number(text, "start_delay", max(s.wait_ms for s in spans), "ms"),
+        rows.note("in a queue, a barrier that begins later does not wait for a shorter time"),
+    ]
+
+
+def _same_rows(spans: Sequence[_Span]) -> list[Evidence]:
+    usual = median(s.took_ms for s in spans) or 0.0
+    text = "how far these times are from their median, median"
+    return [
+        rows.reconstructed(text, "start_delay", median(abs(s.took_ms - usual) for s in spans) or 0.0, "ms"),
+        rows.note("nothing is back-pressured, and a queue does not have the same length in each checkpoint"),
+    ]
 
 
 AFTER_COMPLETIONS = Rule("work after each completion", Explains.WAY, (SUFFERING,), _find_work, _tell_work)

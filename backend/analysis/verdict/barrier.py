@@ -27,6 +27,7 @@ from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
 _HELD_ALWAYS_RATIO = 0.8
+DUMP = "a thread dump of the task while a checkpoint is open"
 
 
 def _find_late_source(case: Case) -> LateSource | None:
@@ -131,7 +132,10 @@ def _tell_suspect(case: Case, suspect: Suspect) -> Verdict:
             *rows.settings(case),
         ],
         confidence=_confidence(case, suspect),
-        would_decide=("records read by each subtask, from readings a minute apart",)
+        would_decide=(
+            "records read by each subtask, from readings a minute apart",
+            *([DUMP] if is_undecided and suspect.queue_ms is not None else []),
+        )
         if is_undecided or suspect.is_contradicted
         else (),
     )
@@ -266,7 +270,11 @@ def reason(case: Case, suspect: Suspect) -> str:
         at = f" on {say.hosts(machines)}" if machines else ""
         slow = f"{where}{at} {verb} slow"
         return f"{slow}: each record takes {say.times(cost)} as long as at a sibling (straggler)"
-    return f"{where} {verb} busy {busy} of the time{when} and the others {others}: key skew or a straggler"
+    text = f"{where} {verb} busy {busy} of the time{when} and the others {others}"
+    if suspect.queue_ms is not None:
+        # A queue is one explanation. With nothing back-pressured, it may also be that there is none.
+        return f"{text}, but nothing is back-pressured: one long piece of work, a straggler, or key skew"
+    return f"{text}: key skew or a straggler"
 
 
 def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:

@@ -44,9 +44,11 @@ from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, Verdict
 _COUNTED_MIN = 5
 # The engine's own rates are means over a minute.
 _RATE_MEAN_S = 60.0
+# The long records of such a suspect say more than that it is full. A straggler has a cost for each record already.
+_QUEUED = (VerdictKind.CAPACITY, VerdictKind.UNDECIDED)
 # The reader of a list of splits is busy until the list ends, whatever its capacity.
 _IS_LIST = "whether the records are a list that ends, such as splits: then each of them should be shorter"
-DUMP = "a thread dump of the task while a checkpoint is open"
+DUMP = verdict_barrier.DUMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,11 @@ def _tell_piece(case: Case, piece: Piece) -> Verdict:
 
 
 def _tell_queued(case: Case, piece: Piece) -> Verdict:
+    # The queue of a few subtasks does not show that the vertex lacks capacity.
+    is_whole = len(piece.subtasks) == case.subtask_count(piece.vertex_id)
     verdict = draft(
         case,
-        VerdictKind.CAPACITY,
+        VerdictKind.CAPACITY if is_whole else VerdictKind.CALLBACK,
         _reason(case, piece, is_commit=False),
         vertex_id=piece.vertex_id,
         subtasks=piece.subtasks,
@@ -130,7 +134,7 @@ def _tell_queued(case: Case, piece: Piece) -> Verdict:
         confidence=weaker(case.confidence, Confidence.MEDIUM),
         would_decide=(_IS_LIST,),
     )
-    return replace(verdict, last=last_of(case, piece.vertex_id))
+    return replace(verdict, last=last_of(case, piece.vertex_id)) if is_whole else verdict
 
 
 def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> Piece | None:
@@ -153,8 +157,8 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
         return None
     piece = replace(found, wait_ms=wait_ms)
     if _is_queued(piece, least):
-        is_whole = is_suspect and case.suspect is not None and case.suspect.kind is VerdictKind.CAPACITY
-        return replace(piece, is_queued=True) if is_whole and piece.record_ms >= PIECE_MIN_MS else None
+        is_named = is_suspect and case.suspect is not None and case.suspect.kind in _QUEUED
+        return replace(piece, is_queued=True) if is_named and piece.record_ms >= PIECE_MIN_MS else None
     return piece if _is_long(case, piece, least) else None
 
 
@@ -203,10 +207,9 @@ def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy:
     count = sum(records for *_, records in pairs)
     doubt_s = freshness.doubt_s(case.evidence)
     certain_s = seconds - doubt_s
+    rate = _rate_of(readings, subtasks)
     if certain_s <= 0:
-        return None
-    rates = [r for i in subtasks if i < len(readings[-1].records_in_per_s) for r in [readings[-1].records_in_per_s[i]]]
-    rate = mean_of(array_of(rates)) if len(known(rates)) == len(subtasks) else None
+        return _of_one_reading(case, vertex_id, subtasks, busy, rate)
     # Without a rate, the counts must show that a record takes long. With one, they must not contradict it.
     longest_s = seconds + doubt_s if rate else certain_s
     if count and 1000 * longest_s * len(subtasks) / count < PIECE_MIN_MS:
@@ -221,6 +224,31 @@ def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy:
     else:
         record_ms = 1000 * (certain_s if rate is None else max(certain_s, _RATE_MEAN_S))
     return Piece(vertex_id, subtasks, record_ms, is_at_least, 0.0, round(count), seconds, busy, rate)
+
+
+def _rate_of(readings: Sequence[VertexPressure], subtasks: tuple[int, ...]) -> float | None:
+    """Return the mean of the engine's own rates of the subtasks, in records a second; None if one is missing."""
+    if not readings:
+        return None
+    rates = [r for i in subtasks if i < len(readings[-1].records_in_per_s) for r in [readings[-1].records_in_per_s[i]]]
+    return mean_of(array_of(rates)) if len(known(rates)) == len(subtasks) else None
+
+
+def _of_one_reading(
+    case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy: float | None, rate: float | None
+) -> Piece | None:
+    """Return how long a record takes by the engine's rate alone, if all records since the task began confirm it.
+
+    A counter may stand still between two readings only because it is not updated. Since the task began, it was.
+    """
+    begun, readings = _begun_at(case), newest(case, vertex_id)
+    if begun is None or not readings or not rate or busy is None:
+        return None
+    counts = known(readings[-1].records_in_count[i] for i in subtasks if i < len(readings[-1].records_in_count))
+    lasted_s = (readings[-1].observed_at - begun).total_seconds()
+    if lasted_s < _RATE_MEAN_S or len(counts) < len(subtasks) or 1000 * lasted_s < PIECE_MIN_MS * max([*counts, 1]):
+        return None
+    return Piece(vertex_id, subtasks, 1000 * busy / rate, False, 0.0, round(sum(counts)), lasted_s, busy, rate)
 
 
 def newest(case: Case, vertex_id: VertexId) -> list[VertexPressure]:

@@ -23,6 +23,7 @@ from backend.domain import flink_options
 from backend.domain.checkpoint import CheckpointHeader, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
+from backend.domain.observation import JobState
 from backend.domain.verdict import Confidence, Evidence, Verdict, VerdictKind
 
 _AFTER_FINISH = "execution.checkpointing.checkpoints-after-tasks-finish"
@@ -160,6 +161,53 @@ def _tell_refused(case: Case, found: _Refused) -> Verdict:
 
 
 REFUSED = Rule("refused", Explains.EVERYTHING, (NONE_BEGINS,), _find_refused, _tell_refused)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """The tasks that have not started yet, in a job that has begun no checkpoint."""
+
+    tasks: _Tasks
+
+
+def _find_waiting(case: Case) -> _Waiting | None:
+    """Return the tasks that have not started, if that is why no checkpoint has begun since the job did.
+
+    It is no fault until they have had as long as a checkpoint may take (``REFUSED``).
+    """
+    evidence = case.evidence
+    begun = [c for c in evidence.checkpoints if c.header.failure_reason is not FailureReason.NOT_ALL_TASKS_RUNNING]
+    if evidence.state is not JobState.RUNNING or begun or evidence.exceptions:
+        return None
+    tasks = tasks_in(evidence, STARTING)
+    return _Waiting(tasks) if tasks else None
+
+
+def _tell_waiting(case: Case, found: _Waiting) -> Verdict:
+    tasks, started = found.tasks, case.evidence.started_at
+    since = None if started is None else (case.evidence.now - started).total_seconds() * 1000
+    vertex_id, subtasks = tasks[0] if len(tasks) == 1 else (None, ())
+    age = [] if since is None else [rows.reconstructed("time since the job began", "start-time", since, "ms")]
+    verb, it, runs = ("is", "it", "runs") if _verb(tasks, "is", "are") == "is" else ("are", "they", "run")
+    return draft(
+        case,
+        VerdictKind.NONE,
+        f"{_named(case, tasks)} {verb} still starting, and no checkpoint begins before {it} {runs}",
+        vertex_id=vertex_id,
+        subtasks=subtasks,
+        evidence=[
+            *age,
+            *[rows.number(f"{case.name(v)}: {_states(case, v)}", "status", len(s), "count") for v, s in tasks],
+            *rows.settings(case),
+        ],
+        confidence=Confidence.MEDIUM,
+        would_decide=(
+            "a thread dump of the task: does it restore its state, or wait in the open method for something outside?",
+        ),
+    )
+
+
+STARTING_TASKS = Rule("tasks still start", Explains.EVERYTHING, (JOB,), _find_waiting, _tell_waiting)
 
 
 def _counted(refusal: Refusal) -> list[Evidence]:

@@ -30,6 +30,7 @@ RULES: tuple[Rule[Any], ...] = (
     refused.SWITCHED_OFF,
     restarts.REPLAYING_AND_REFUSED,
     refused.REFUSED,
+    refused.STARTING_TASKS,
     snapshot.FAILING_SUBTASK,
     snapshot.REFUSING_STORE,
     coordinator.FAILING_COORDINATOR,
@@ -54,6 +55,7 @@ RULES: tuple[Rule[Any], ...] = (
     barrier.FULL_SUBTASKS,
     burst_queue.QUEUE,
     # The rest: asked only if no part has a cause that is large enough. The last rule always applies.
+    unsent_barrier.STOPPED,
     stuck_sync.UNANSWERED,
     barrier.LONG_HOP,
     lost_rows.LOSING_WITHOUT_CAUSE,

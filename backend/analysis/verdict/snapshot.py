@@ -20,6 +20,10 @@ from backend.domain.verdict import Confidence, Evidence, Health, Phase, Verdict,
 _HOSTS_MIN = 2
 # Two failures at two subtasks may each have a cause of their own.
 _REFUSED_MIN_COUNT = 3
+_STORE_ERROR = (
+    "the error in the log of a task manager: a full disk, directory or quota, a missing permission, expired"
+    " credentials, or no connection"
+)
 
 
 def _find_failing_subtask(case: Case) -> FailingSubtask | None:
@@ -61,6 +65,7 @@ def _tell_failing_subtask(case: Case, found: FailingSubtask) -> Verdict:
             *rows.settings(case),
         ],
         confidence=by_count(found.failure_count),
+        would_decide=(_STORE_ERROR,) if found.reason is FailureReason.ASYNC_FAILURE else (),
     )
 
 
@@ -96,10 +101,7 @@ def _tell_refusing_store(case: Case, failed: list[Walked]) -> Verdict:
             *rows.settings(case),
         ],
         confidence=Confidence.MEDIUM,
-        would_decide=(
-            "the error in the log of a task manager: a full disk, directory or quota, a missing permission, expired"
-            " credentials, or no connection",
-        ),
+        would_decide=(_STORE_ERROR,),
     )
 
 
@@ -165,6 +167,7 @@ def _tell_long_part(case: Case, part: LongPart) -> Verdict:
         phase=part.phase,
         evidence=[
             *_long_part_rows(case, part),
+            *_late_rows(part),
             *([] if case.is_suffering else [rows.note("the interval and the timeout leave enough time for it")]),
             *rows.fare(case),
             *rows.travel(case, part.vertex_id),
@@ -218,6 +221,13 @@ def _long_part_text(case: Case, part: LongPart) -> str:
         return f"{text}: the checkpoint store, or the way to it, is too slow"
     hosts = case.evidence.hosts(part.vertex_id, part.subtasks)
     return f"{text}: the way{f' from {say.hosts(hosts)}' if hosts else ''} to the checkpoint store is slow"
+
+
+def _late_rows(part: LongPart) -> list[Evidence]:
+    """Return a row if most checkpoints do not show the part, because their acknowledgements never came."""
+    if part.checkpoint_count >= part.considered_count * PHASE_MIN_RATIO:
+        return []
+    return [rows.note("acknowledgements that came after the timeout show it; from the other checkpoints, none came")]
 
 
 def _long_part_rows(case: Case, part: LongPart) -> list[Evidence]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from backend.analysis.measures import freshness, pressure, samples
+from backend.analysis.measures.critical_path import Phases
 from backend.analysis.numbers.arrays import array_of
 from backend.analysis.verdict import barrier_waits, piece_of_work
 from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import draft
-from backend.analysis.verdict.rule import WAITING, Explains, Rule
+from backend.analysis.verdict.rule import UNREAD, WAITING, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_MIN_RATIO, PHASE_MIN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
@@ -182,3 +184,75 @@ def _is_silent(case: Case, vertex_id: VertexId) -> bool:
 def _sent(reading: VertexPressure, subtask: int) -> int | None:
     """Return how many records a subtask had emitted; None if it is not reported."""
     return reading.records_out_count[subtask] if subtask < len(reading.records_out_count) else None
+
+
+def _find_stopped(case: Case) -> _Stopped | None:
+    """Return the subtasks from which no barrier goes on, although all subtasks above them have sent it.
+
+    Without them no subtask below can acknowledge, so that none does says nothing about the snapshots there.
+    """
+    found = [one for phases, _ in case.waiting if (one := _stopped_in(case, phases)) is not None]
+    if not found or len(found) < PHASE_MIN_RATIO * len(case.waiting):
+        return None
+    vertex_id = Counter(v for v, _ in found).most_common(1)[0][0]
+    always = set.intersection(*(set(subtasks) for v, subtasks in found if v == vertex_id))
+    count = sum(v == vertex_id for v, _ in found)
+    return _Stopped(vertex_id, tuple(sorted(always)), count) if always else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """The subtasks from which no barrier goes on, in so many checkpoints."""
+
+    vertex_id: VertexId
+    subtasks: tuple[int, ...]
+    checkpoint_count: int
+
+
+def _stopped_in(case: Case, phases: Phases) -> tuple[VertexId, tuple[int, ...]] | None:
+    topology = case.evidence.topology
+    for vertex in topology.vertices:
+        rows_ = phases.get(vertex.id)
+        below = [phases[v] for v in pressure.descendants(topology, vertex.id) if v in phases]
+        if rows_ is None or not rows_.pending or not below:
+            continue
+        above = [phases[v] for v in pressure.ancestors(topology, vertex.id) if v in phases]
+        is_in_part = len(rows_.pending) < len(rows_) and not any(p.pending for p in above)
+        return (vertex.id, rows_.pending) if is_in_part and not any(p.is_acknowledged.any() for p in below) else None
+    return None
+
+
+def _tell_stopped(case: Case, found: _Stopped) -> Verdict:
+    vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
+    where = say.where(vertex, found.subtasks, total)
+    sends = "sends" if len(found.subtasks) == 1 else "send"
+    return draft(
+        case,
+        VerdictKind.UNDECIDED,
+        f"{where} {sends} no barrier on, while the other subtasks of {vertex} do: a long record or other work holds the"
+        " task, or records queue up in front of it",
+        vertex_id=found.vertex_id,
+        subtasks=found.subtasks,
+        phase=Phase.START_DELAY,
+        explained_ms=case.typical_ms,
+        evidence=[
+            rows.number(
+                f"checkpoints that {where} did not acknowledge, nor any subtask downstream",
+                "pending",
+                found.checkpoint_count,
+                "count",
+            ),
+            rows.note("back-pressure could not be read, as while the tasks of a job have just begun"),
+            *rows.restarts(case),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.LOW,
+        would_decide=(
+            f"{piece_of_work.DUMP}: what does it do?",
+            "back-pressure and records of each subtask, read when the job has run for a minute",
+        ),
+    )
+
+
+STOPPED = Rule("barrier stopped, without readings", Explains.THE_REST, (WAITING, UNREAD), _find_stopped, _tell_stopped)

@@ -127,3 +127,57 @@ def test_a_vertex_that_reads_on_after_each_completion_does_no_work_that_holds_it
     found = judged([5_000, None, 5_000, None, 5_000], records=(700, 3_700), before_s=(24, 14))
 
     assert found.kind is VerdictKind.CAPACITY, found.sentence
+
+
+def test_an_acknowledgement_that_comes_after_the_end_is_none_in_time():
+    """Goal: Flink keeps it, with the start delay that the work gave it (measured on Flink 1.20.5 and 2.3.0)."""
+    evidence = evidence_of([5_000, None, 5_000, None, 5_200])
+    rows = [
+        replace(c, details=(*c.details[:2], detail(LAST, first=[25_000] * 2))) if c.header.failure_reason else c
+        for c in evidence.checkpoints
+    ]
+    found = diagnose(replace(evidence, checkpoints=tuple(rows))).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.COMMIT, "last", (0, 1))
+
+
+def in_a_row(waits_ms, *, gap_s=0.05, held=0.0):
+    """Build a job whose checkpoints begin soon after one another, and wait for one subtask of the last vertex."""
+    run, now_s = [], 0.0
+    for number, wait in enumerate(waits_ms, start=1):
+        one = completed(number, *(detail(v, first=[5, 5]) for v in (SOURCE, MIDDLE)), detail(LAST, first=[wait, 5]))
+        run.append(replace(one, header=replace(one.header, triggered_at=START + timedelta(seconds=now_s))))
+        now_s += wait / 1000 + gap_s
+    readings = [
+        reading(v, [1.0 if v is LAST else 0.0, 0.0], [held if v is MIDDLE else 0.0] * 2, [20 * at] * 2, at_s=now_s + at)
+        for at in (-10, 0)
+        for v in (SOURCE, MIDDLE, LAST)
+    ]
+    evidence = job(run, readings, topology=chain(parallelism=2), config=replace(CONFIG, interval_ms=4_000))
+    return diagnose(replace(evidence, now=START + timedelta(seconds=now_s + 1))).verdict
+
+
+SAME = [8_000, 8_020, 8_010, 7_990, 8_030, 8_015, 8_005, 8_020]
+
+
+@pytest.mark.parametrize("waits", [SAME, [*SAME[:4], 12, *SAME[4:]]])
+def test_barriers_that_always_wait_equally_long_after_a_completion_wait_for_work(waits):
+    found = in_a_row(waits)
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.COMMIT, "last", (0,))
+    assert "works about 8.1 s" in found.sentence
+    assert "after each completed checkpoint" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("waits", "more"),
+    [
+        pytest.param([8_000, 6_500, 9_000, 7_100, 8_800, 6_000, 9_500, 7_700], {}, id="a queue that varies"),
+        pytest.param(SAME, {"held": 0.4}, id="a queue as long as the buffers allow"),
+        pytest.param(SAME, {"gap_s": 2.0}, id="triggers long after the completion"),
+        pytest.param(SAME[:5], {}, id="too few"),
+        pytest.param([n // 25 for n in SAME], {}, id="a short wait"),
+    ],
+)
+def test_other_waits_of_a_full_subtask_are_not_called_work_after_a_completion(waits, more):
+    assert in_a_row(waits, **more).kind is not VerdictKind.COMMIT

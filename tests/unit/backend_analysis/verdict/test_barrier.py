@@ -310,3 +310,12 @@ def test_a_busy_source_is_not_mentioned():
 
     assert (found.kind, found.confidence) == (VerdictKind.NONE, Confidence.HIGH)
     assert not any("no reserve" in row.statement for row in found.evidence)
+
+
+def test_a_busy_subtask_is_not_called_skewed_or_slow_alone_if_nothing_is_back_pressured():
+    """Goal: one long piece of work looks the same, and a thread dump decides."""
+    found = diagnose(filling([5, 5, 5, 3_000], [0.2, 0.2, 0.2, 1.0], records=(None,) * 4)).verdict
+
+    assert found.kind is VerdictKind.UNDECIDED
+    assert "nothing is back-pressured: one long piece of work, a straggler, or key skew" in found.sentence
+    assert any("thread dump" in text for text in found.would_decide)

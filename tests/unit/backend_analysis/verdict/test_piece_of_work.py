@@ -220,3 +220,39 @@ def test_the_row_of_a_vertex_that_has_read_a_few_records_does_not_say_that_it_re
 
     assert found.evidence[0].is_lower_bound
     assert "time for one record" in found.evidence[0].statement
+
+
+def of_one_subtask(count, *, rate, at_s=60):
+    """Build one reading of a subtask that is always busy, beside an idle sibling."""
+    one = reading(MIDDLE, [1.0, 0.0], records=[count, 4_000], at_s=at_s)
+    return [replace(one, records_in_per_s=(rate, 40.0))]
+
+
+def waiting_for_one(number):
+    rows = (detail(v, first=[None if v is not SOURCE else 5, 5]) for v in (SOURCE, MIDDLE))
+    return failed(number, *rows, detail(LAST, first=[None] * 2), after_ms=60_000, every_s=60)
+
+
+def test_one_subtask_with_long_records_in_its_queue_works_long_and_the_vertex_does_not_lack_capacity():
+    readings = [*steady(SOURCE)[-1:], *of_one_subtask(50, rate=1 / 6), *steady(LAST)[-1:]]
+    found = judged(readings, run=[waiting_for_one(n) for n in (1, 2, 3)])
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.CALLBACK, "middle", (0,))
+    assert "about 6.0 s with each record" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("count", "rate", "more"),
+    [
+        pytest.param(5_000, 1 / 6, {}, id="it has read many records since it began"),
+        pytest.param(50, None, {}, id="no rate is reported"),
+        pytest.param(5, 1 / 6, {"started_at": START + timedelta(seconds=30)}, id="the rate is of a shorter time"),
+    ],
+)
+def test_a_single_reading_shows_long_records_only_by_the_rate_of_a_minute_and_the_count_since_the_start(
+    count, rate, more
+):
+    readings = [*steady(SOURCE)[-1:], *of_one_subtask(count, rate=rate), *steady(LAST)[-1:]]
+    found = judged(readings, run=[waiting_for_one(n) for n in (1, 2, 3)], **more)
+
+    assert "with each record" not in found.sentence

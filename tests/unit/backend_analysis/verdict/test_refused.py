@@ -250,3 +250,34 @@ def test_a_job_in_batch_mode_loses_nothing():
         True,
         False,
     )
+
+
+# --- tasks that still start -----------------------------------------------------------------------------------------
+
+STARTING = placed(LAST, "RUNNING", "INITIALIZING", "RUNNING", "RUNNING")
+
+
+def test_a_task_that_still_starts_is_why_no_checkpoint_has_begun():
+    found = diagnose(silent((), config=ALIGNED, placements=(placed(SOURCE, *["RUNNING"] * 4), STARTING)))
+
+    assert (found.health, found.verdict.kind) == (Health.TOO_FEW, VerdictKind.NONE)
+    assert (found.verdict.vertex_id, found.verdict.subtasks) == (LAST, (1,))
+    assert found.verdict.sentence.endswith(
+        ": last subtask 1 is still starting, and no checkpoint begins before it runs."
+    )
+    assert "thread dump" in found.verdict.would_decide[0]
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "more"),
+    [
+        pytest.param(TEN, {}, id="checkpoints have begun"),
+        pytest.param((), {"placements": (placed(LAST, *["RUNNING"] * 4),)}, id="all tasks run"),
+        pytest.param((), {"state": JobState.RESTARTING}, id="the job does not run"),
+        pytest.param((), {"exceptions": ((START, "com.acme.Failure"),)}, id="the job has restarted"),
+    ],
+)
+def test_a_start_is_not_told_of_other_jobs(checkpoints, more):
+    evidence = silent(checkpoints, **{"config": ALIGNED, "placements": (STARTING,), **more})
+
+    assert "still starting" not in diagnose(evidence).verdict.sentence

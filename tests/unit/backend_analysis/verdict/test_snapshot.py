@@ -318,3 +318,59 @@ def test_a_full_vertex_of_a_healthy_job_comes_before_its_long_sync_part():
     assert (verdict.kind, verdict.vertex) == (VerdictKind.CAPACITY, "middle")
     assert verdict.second is not None
     assert (verdict.second.kind, verdict.second.vertex) == (VerdictKind.SYNC, "last")
+
+
+# --- a sync part that outlasts the timeout --------------------------------------------------------------------------
+
+
+def outlasting(number, sync_ms):
+    """Build a checkpoint that expires after eight seconds.
+
+    One subtask of the middle acknowledges it too late with this sync part, or never.
+    """
+    late = detail(MIDDLE, first=[5] * 4, sync=[sync_ms or 0, 0, 0, 0])
+    middle = late if sync_ms is not None else detail(MIDDLE, first=[None, 5, 5, 5])
+    below = detail(LAST, first=[5 if sync_ms is not None else None] * 4)
+    return failed(number, detail(SOURCE, first=[5] * 4), middle, below, after_ms=8_000, every_s=8)
+
+
+BUSY_MIDDLE = [
+    reading(v, [1.0 if v == MIDDLE else 0.0, 0.0, 0.0, 0.0], records=[10 * at] * 4, at_s=at)
+    for at in (40, 60)
+    for v in (SOURCE, MIDDLE, LAST)
+]
+
+
+def test_late_acknowledgements_show_the_sync_part_that_outlasts_the_timeout():
+    """Goal: it is no key skew and no straggler, for which barriers would have to overtake (Flink 1.20.5 and 2.3.0)."""
+    run = [outlasting(n, 20_000 if n in (2, 4) else None) for n in range(1, 8)]
+    found = diagnose(job(run, BUSY_MIDDLE)).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.SYNC, "middle", (0,))
+    assert "the sync part of middle subtask 0 takes 20.0 s" in found.sentence
+    assert any("came after the timeout" in row.statement for row in found.evidence)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([20_000, *[None] * 6], id="one alone may be a chance"),
+        pytest.param([20_000, 20_000, 5, 5, 5, 5, 5], id="most checkpoints show a short one"),
+    ],
+)
+def test_a_sync_part_that_few_checkpoints_show_is_not_the_cause_of_all(parts):
+    run = [outlasting(n, ms) for n, ms in enumerate(parts, start=1)]
+    found = diagnose(job(run, BUSY_MIDDLE)).verdict
+
+    assert found.kind is not VerdictKind.SYNC, found.sentence
+
+
+def test_a_subtask_whose_asynchronous_part_fails_is_named_with_the_errors_that_would_decide():
+    asynchronous, refused = (
+        diagnose(job([declined(n, {2}, reason=reason) for n in range(1, 7)], CALM)).verdict
+        for reason in (FailureReason.ASYNC_FAILURE, FailureReason.DECLINED)
+    )
+
+    assert {asynchronous.kind, refused.kind} == {VerdictKind.FAILING_SUBTASK}
+    assert "a full disk" in asynchronous.would_decide[0]
+    assert not refused.would_decide

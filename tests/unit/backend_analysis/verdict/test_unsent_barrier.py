@@ -191,3 +191,35 @@ def test_the_readings_of_a_vertex_that_is_not_busy_are_not_searched(monkeypatch)
 
     assert unsent_barrier.BEFORE_FORWARDING.verdict_of(case) is not None
     assert set(searched) == {LAST}
+
+
+# --- without readings -----------------------------------------------------------------------------------------------
+
+
+def stopped(number, *, source=(5, 5), middle=(None, 5), last=(None, None)):
+    rows = (detail(v, first=list(row)) for v, row in ((SOURCE, source), (MIDDLE, middle), (LAST, last)))
+    return failed(number, *rows, after_ms=10_000, every_s=10)
+
+
+def test_a_subtask_that_sends_no_barrier_on_is_named_and_not_the_vertex_that_waits_for_it():
+    """Goal: no store is blamed for a sink that never got the barrier (measured on Flink 1.20.5 and 2.3.0)."""
+    found = judged([stopped(n) for n in range(1, 6)], [])
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.UNDECIDED, "middle", (0,))
+    assert "sends no barrier on" in found.sentence
+    assert found.confidence is Confidence.LOW
+    assert found.would_decide
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"last": (5, None)}, id="a subtask below got all barriers"),
+        pytest.param({"middle": (None, None)}, id="no sibling shows that the barriers came"),
+        pytest.param({"source": (5, None)}, id="a source has not sent its barrier"),
+    ],
+)
+def test_a_subtask_is_not_said_to_stop_the_barrier_if_it_may_not_have(changes):
+    found = judged([stopped(n, **changes) for n in range(1, 6)], [])
+
+    assert "sends no barrier on" not in found.sentence or found.vertex != "middle"

@@ -12,11 +12,11 @@ from alembic import context
 from sqlalchemy import Connection, create_engine, pool
 
 from backend.store.postgres.connections import store_url
-from backend.store.schema import alert_tables, choice_tables
+from backend.store.schema import alert_tables, choice_tables, watch_tables
 from backend.store.schema.tables import PARTITIONED, metadata
 
 # Importing these modules adds their tables to the metadata.
-_MODULES = (alert_tables, choice_tables)
+_MODULES = (alert_tables, choice_tables, watch_tables)
 _PARTITION = re.compile(rf"^(?:{'|'.join(PARTITIONED)})_p\d{{8}}$")
 
 

@@ -99,6 +99,7 @@ AREAS = {
         "contract/test_collectors.py",
         "integration/test_collecting_without_postgres.py",
         "integration/test_target_leases.py",
+        "integration/test_declared_targets.py",
         "integration/test_toy_collector.py",
         "integration/test_spark_causes.py",
         "integration/test_spark_listener_runs.py",

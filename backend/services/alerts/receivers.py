@@ -27,12 +27,13 @@ from backend.domain.address_rules import AddressRules
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
 from backend.domain.receivers import TRAITS, ReceiverKind
+from backend.domain.target_url import normalised_url
 from backend.notify.addresses import holds_secret, host_of_secret, is_reference, shown_url
 from backend.notify.kinds.port import Notice
 from backend.notify.sender import Sender
 from backend.services.alerts.deliveries import message_to, post_to
 from backend.services.paging import decode_cursor, page_of
-from backend.services.targets.targets import check_host, normalised_url
+from backend.services.targets.targets import check_host
 from backend.store.alerts.deliveries import due_counts
 from backend.store.alerts.receivers import (
     Receiver,

@@ -64,6 +64,14 @@ targets = Table(
     Column("ui_url", Text),
     # The links out of Barrierscope: a list of names and URL templates.
     Column("link_templates", Json, nullable=False, server_default="[]"),
+    # Credentials by reference, TLS and proxy (``domain.connection``). It contains no secret.
+    Column("connection", Json, nullable=False, server_default="{}"),
+    # NULL: the interval of the collector.
+    Column("interval_s", Double),
+    # The source that declares the target. NULL: none, the target was added by the API or by itself.
+    Column("declared_by", Text),
+    # The instant from which on the source no longer declared the target. It ends after a grace time.
+    Column("missing_since", Instant),
     # ``push``: the target is not polled; its jobs send their own events.
     CheckConstraint("origin IN ('api', 'configuration', 'built-in', 'push')", name="origin_known"),
 )
@@ -97,25 +105,6 @@ target_health = Table(
     Column("shed_detail_count", BigInteger, nullable=False, server_default="0"),
     Column("last_shed_at", Instant),
     CheckConstraint("state IN ('ok', 'unreachable', 'malformed')", name="state_known"),
-)
-
-collector_sessions = Table(
-    "collector_sessions",
-    metadata,
-    Column("holder", Text, primary_key=True),
-    Column("expires_at", Instant, nullable=False),
-    # The id of the PostgreSQL process that serves the connection of this session. If the process no longer exists, the
-    # collector was killed.
-    Column("backend_pid", Integer, nullable=False),
-)
-
-target_leases = Table(
-    "target_leases",
-    metadata,
-    Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), primary_key=True),
-    Column("holder", Text, nullable=False),
-    # Until this instant the lease is valid even if its holder has no session (``collector_sessions``).
-    Column("expires_at", Instant, nullable=False),
 )
 
 jobs = Table(

@@ -37,12 +37,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from backend.domain.connection import ConnectionOptions
 from backend.domain.ids import TargetId
 from backend.domain.target import TargetOrigin
 from backend.store.postgres.blocking import BlockingConnection
 from backend.store.postgres.connections import connect_arguments, reading, writing
 from backend.store.postgres.statements import beside_key, one_of, replaced, seconds_from_now, sql_of
-from backend.store.schema import tables
+from backend.store.schema import tables, watch_tables
 from backend.store.schema.rows import value_of
 from backend.store.targets.targets import WatchedTarget
 
@@ -55,8 +56,8 @@ _ANSWER_MARGIN_S = 1.0
 _FORGOTTEN_AFTER = literal_column("interval '1 day'", Interval)
 
 _TARGET = tables.targets.c
-_LEASE = tables.target_leases.c
-_SESSION = tables.collector_sessions.c
+_LEASE = watch_tables.target_leases.c
+_SESSION = watch_tables.collector_sessions.c
 _BACKENDS = table("pg_stat_activity", column("pid", Integer))
 
 
@@ -67,18 +68,18 @@ _IS_FREE = and_(_LEASE.expires_at < func.now(), _LEASE.holder.not_in(_ALIVE))
 _IS_POLLED = and_(_TARGET.is_enabled, _TARGET.removed_at.is_(None), _TARGET.origin != TargetOrigin.PUSH.value)
 _HOLDER = bindparam("holder", type_=Text)
 _PROPOSED = {"target_id": _TARGET.id, "holder": _HOLDER, "expires_at": seconds_from_now("fresh")}
-_NEW_LEASES = pg_insert(tables.target_leases).from_select(
+_NEW_LEASES = pg_insert(watch_tables.target_leases).from_select(
     list(_PROPOSED),
     select(*_PROPOSED.values())
-    .join_from(tables.targets, tables.target_leases, isouter=True)
+    .join_from(tables.targets, watch_tables.target_leases, isouter=True)
     .where(_IS_POLLED, or_(_LEASE.target_id.is_(None), and_(_LEASE.holder != _HOLDER, _IS_FREE)))
     # Concurrent collectors lock the rows in the same order, so that they cannot deadlock.
     .order_by(_TARGET.id),
 )
 _TAKEN = (
     _NEW_LEASES.on_conflict_do_update(
-        index_elements=tables.target_leases.primary_key,
-        set_=replaced(_NEW_LEASES, beside_key(tables.target_leases)),
+        index_elements=watch_tables.target_leases.primary_key,
+        set_=replaced(_NEW_LEASES, beside_key(watch_tables.target_leases)),
         where=_IS_FREE,
     )
     .returning(_LEASE.target_id)
@@ -95,19 +96,19 @@ _TAKE = (
     )
     .order_by(_TARGET.added_at, _TARGET.id)
 )
-_RELEASE = delete(tables.target_leases).where(one_of(_LEASE.target_id, "targets"), _LEASE.holder == _HOLDER)
+_RELEASE = delete(watch_tables.target_leases).where(one_of(_LEASE.target_id, "targets"), _LEASE.holder == _HOLDER)
 
-_SESSION_ROW = pg_insert(tables.collector_sessions).values(
+_SESSION_ROW = pg_insert(watch_tables.collector_sessions).values(
     holder=_HOLDER, expires_at=seconds_from_now("ttl"), backend_pid=func.pg_backend_pid()
 )
 _RENEW = sql_of(
     _SESSION_ROW.on_conflict_do_update(
-        index_elements=tables.collector_sessions.primary_key,
-        set_=replaced(_SESSION_ROW, beside_key(tables.collector_sessions)),
+        index_elements=watch_tables.collector_sessions.primary_key,
+        set_=replaced(_SESSION_ROW, beside_key(watch_tables.collector_sessions)),
     )
 )
-_END = sql_of(delete(tables.collector_sessions).where(_SESSION.holder == _HOLDER))
-_FORGET = sql_of(delete(tables.collector_sessions).where(_SESSION.expires_at < func.now() - _FORGOTTEN_AFTER))
+_END = sql_of(delete(watch_tables.collector_sessions).where(_SESSION.holder == _HOLDER))
+_FORGET = sql_of(delete(watch_tables.collector_sessions).where(_SESSION.expires_at < func.now() - _FORGOTTEN_AFTER))
 
 
 class TargetLeases:
@@ -126,7 +127,7 @@ class TargetLeases:
         values = {"holder": self._holder, "fresh": _FRESH_S}
         async with writing(self._engine) as connection:
             rows = (await connection.execute(_TAKE, values)).mappings()
-            return [value_of(WatchedTarget, row) for row in rows]
+            return [value_of(WatchedTarget, row, connection=ConnectionOptions.of(row["connection"])) for row in rows]
 
     async def release(self, target_ids: Iterable[TargetId]) -> None:
         """Release leases of this collector, so that another one need not wait."""

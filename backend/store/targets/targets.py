@@ -16,6 +16,7 @@ from sqlalchemy import RowMapping, bindparam, case, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from backend.domain.connection import PLAIN, ConnectionOptions
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.domain.ids import TargetId, target_id
 from backend.domain.links import version_of
@@ -37,6 +38,9 @@ class WatchedTarget:
     kind: str
     labels: Mapping[str, str]
     origin: TargetOrigin
+    connection: ConnectionOptions = PLAIN
+    interval_s: float | None = None
+    """The time between two polls; None means that of the collector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,12 @@ class TargetRecord:
     """The address of the engine's web UI as browsers reach it. None: the target's own address."""
     link_templates: Sequence[Mapping[str, str]] = ()
     """The links out of Barrierscope, each with ``name`` and ``url``."""
+    connection: ConnectionOptions = PLAIN
+    interval_s: float | None = None
+    declared_by: str | None = None
+    """The source that declares the target. None: no file and no discovery does."""
+    missing_since: datetime | None = None
+    """The instant from which on the source no longer declared the target. The target ends soon after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,11 @@ class NewTarget:
     origin: TargetOrigin
     kind: str = "flink"
     labels: Mapping[str, str] = field(default_factory=dict)
+    ui_url: str | None = None
+    link_templates: Sequence[Mapping[str, str]] = ()
+    connection: ConnectionOptions = PLAIN
+    interval_s: float | None = None
+    is_enabled: bool = True
 
     @property
     def id(self) -> TargetId:
@@ -164,7 +179,15 @@ class TargetRepository:
         Raises:
             ConflictError: a target with this URL is already watched.
         """
-        row = row_of(tables.targets, new, id=new.id, labels=_clean(new.labels), added_at=at)
+        row = row_of(
+            tables.targets,
+            new,
+            id=new.id,
+            labels=_clean(new.labels),
+            link_templates=[_clean(link) for link in new.link_templates],
+            connection=new.connection.document(),
+            added_at=at,
+        )
         async with writing(self._engine) as connection:
             if (await connection.execute(_ADD, row)).first() is None:
                 # The text before the @ may contain a password, so it is not shown.
@@ -205,8 +228,12 @@ class TargetRepository:
         ui_url: str | None = None,
         link_templates: Sequence[Mapping[str, str]] | None = None,
         links_version: str | None = None,
+        options: ConnectionOptions | None = None,
+        interval_s: float | None = None,
     ) -> TargetRecord:
         """Change the fields that are not None. An empty ``ui_url`` removes the address of the web UI.
+
+        An ``interval_s`` of 0 means that of the collector again.
 
         Raises:
             UnknownEntityError: there is no target with this id.
@@ -216,10 +243,13 @@ class TargetRepository:
             "name": None if name is None else clean(name),
             "labels": None if labels is None else _clean(labels),
             "is_enabled": is_enabled,
+            "connection": None if options is None else options.document(),
         }
         changed = {column: value for column, value in given.items() if value is not None}
         if ui_url is not None:
             changed["ui_url"] = clean(ui_url) or None
+        if interval_s is not None:
+            changed["interval_s"] = interval_s or None
         if link_templates is not None:
             changed["link_templates"] = [_clean(link) for link in link_templates]
         async with writing(self._engine) as connection:
@@ -269,6 +299,7 @@ def _record(row: RowMapping) -> TargetRecord:
         TargetRecord,
         row,
         state=_state(row),
+        connection=ConnectionOptions.of(row["connection"]),
         cost=None if row["requests_per_poll"] is None else value_of(TargetCost, row),
         rejected_count=row["rejected_count"] or 0,
         shed=None if row["last_shed_at"] is None else value_of(TargetShed, row),

@@ -1,0 +1,202 @@
+"""Brings declared sets of targets into the store. Sets come from a file or from a discovery.
+
+A set replaces the earlier set of its source, in one transaction. It changes no target of another source and none that
+was added by the API. A target that its set no longer contains is read until a grace time is over. Then it is removed,
+and its history stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import RowMapping, bindparam, delete, func, null, select, update
+from sqlalchemy.dialects.postgresql import insert as pg_insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from backend.domain.declared_target import DeclaredSet, DeclaredTarget
+from backend.domain.ids import TargetId
+from backend.domain.target import TargetOrigin
+from backend.store.postgres.connections import writing
+from backend.store.postgres.encoding import clean
+from backend.store.postgres.statements import among, beside_key, replaced
+from backend.store.schema import tables, watch_tables
+from backend.store.schema.rows import value_of
+
+FORGOTTEN_AFTER: Final = timedelta(minutes=10)
+"""A source that no collector looked at for this long declares nothing any more. The API may remove its targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTarget:
+    """A declared target that was not taken, and why, as a sentence."""
+
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSource:
+    """A source of declared targets. ``place`` is where it is read, such as the path of a file.
+
+    ``read_at`` is when it was read without a problem, ``seen_at`` when a collector last looked. ``problem`` says why
+    the newest content was not taken, so that the targets are those of ``read_at``.
+    """
+
+    source: str
+    place: str
+    target_count: int | None
+    read_at: datetime | None
+    seen_at: datetime
+    problem: str | None
+    problem_since: datetime | None
+
+
+_TARGET = tables.targets.c
+_SOURCE = watch_tables.target_sources.c
+
+_KNOWN = select(tables.targets)
+_NEW = pg_insert(tables.targets)
+_ADD = _NEW.on_conflict_do_update(
+    index_elements=[_TARGET.url],
+    set_=replaced(_NEW, beside_key(tables.targets)),
+    where=_TARGET.removed_at.is_not(None),
+)
+_CHANGE = update(tables.targets).where(_TARGET.id == bindparam("target"))
+_MISS = (
+    update(tables.targets)
+    .where(_TARGET.declared_by == bindparam("source"), _TARGET.removed_at.is_(None), _TARGET.missing_since.is_(None))
+    .values(missing_since=bindparam("at"))
+)
+_END = (
+    update(tables.targets)
+    .where(_TARGET.missing_since <= bindparam("before"), _TARGET.removed_at.is_(None))
+    .values(removed_at=bindparam("at"), missing_since=null())
+    .returning(_TARGET.id)
+)
+_NEW_SOURCE = pg_insert(watch_tables.target_sources)
+_READ = _NEW_SOURCE.on_conflict_do_update(
+    index_elements=[_SOURCE.source], set_=replaced(_NEW_SOURCE, beside_key(watch_tables.target_sources))
+)
+_SEEN = update(watch_tables.target_sources).where(_SOURCE.source == bindparam("of")).values(seen_at=bindparam("at"))
+_SOURCES = select(watch_tables.target_sources).order_by(_SOURCE.source)
+
+
+class DeclaredTargets:
+    """Writes declared sets to PostgreSQL. Each call is a transaction of its own."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def apply(self, declared: DeclaredSet, *, place: str, at: datetime) -> tuple[RefusedTarget, ...]:
+        """Make the targets of a source those of ``declared``. Return those that others watch already.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond; nothing is changed.
+        """
+        async with writing(self._engine) as connection:
+            await _note_read(connection, declared, place, at)
+            urls = [t.url for t in declared.targets]
+            # The row of the source is locked from here on, so two collectors with one file do not meet below.
+            rows = (await connection.execute(_KNOWN.where(among(_TARGET.url, urls)))).mappings()
+            known = {row["url"]: row for row in rows}
+            refused = []
+            for target in declared.targets:
+                reason = await _bring(connection, declared, target, known.get(target.url), at)
+                if reason is not None:
+                    refused.append(RefusedTarget(target.url, reason))
+            missing = _MISS.where(~among(_TARGET.url, urls)) if urls else _MISS
+            await connection.execute(missing, {"source": declared.source, "at": at})
+            return tuple(refused)
+
+    async def note_problem(self, source: str, *, place: str, problem: str, at: datetime) -> None:
+        """Note why the newest content of a source was not taken. Its targets stay.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        row = {"source": source, "place": place, "seen_at": at, "problem": clean(problem), "problem_since": at}
+        noted = _NEW_SOURCE.on_conflict_do_update(
+            index_elements=[_SOURCE.source],
+            set_={
+                "place": _NEW_SOURCE.excluded.place,
+                "seen_at": _NEW_SOURCE.excluded.seen_at,
+                "problem": _NEW_SOURCE.excluded.problem,
+                "problem_since": func.coalesce(_SOURCE.problem_since, _NEW_SOURCE.excluded.problem_since),
+            },
+        )
+        async with writing(self._engine) as connection:
+            await connection.execute(noted, row)
+
+    async def end_missing(self, source: str, *, grace_s: float, at: datetime) -> list[TargetId]:
+        """Note that the source was looked at, and end the targets that are missing for longer than ``grace_s``.
+
+        Return the ended ones.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        async with writing(self._engine) as connection:
+            await connection.execute(_SEEN, {"of": source, "at": at})
+            before = at - timedelta(seconds=grace_s)
+            ended = _END.where(_TARGET.declared_by == bindparam("source"))
+            rows = await connection.execute(ended, {"source": source, "before": before, "at": at})
+            found = [TargetId(row[0]) for row in rows]
+            if found:
+                health = tables.target_health
+                await connection.execute(delete(health).where(among(health.c.target_id, found)))
+            return found
+
+
+async def list_sources(connection: AsyncConnection) -> list[TargetSource]:
+    """Return all sources by name."""
+    return [value_of(TargetSource, row) for row in (await connection.execute(_SOURCES)).mappings()]
+
+
+async def _note_read(connection: AsyncConnection, declared: DeclaredSet, place: str, at: datetime) -> None:
+    row = {"source": declared.source, "place": place, "target_count": len(declared.targets)}
+    await connection.execute(_READ, row | {"read_at": at, "seen_at": at})
+
+
+async def _bring(
+    connection: AsyncConnection, declared: DeclaredSet, target: DeclaredTarget, known: RowMapping | None, at: datetime
+) -> str | None:
+    """Add or change one target. Return why it belongs to another, or None."""
+    values = _values(declared, target)
+    if known is None or known["removed_at"] is not None:
+        row = values | {"id": target.id, "url": target.url, "added_at": at, "declared_by": declared.source}
+        await connection.execute(_ADD, row)
+        return None
+    if known["declared_by"] != declared.source:
+        return _owner(known)
+    wanted = values | {"missing_since": None}
+    changed = {name: value for name, value in wanted.items() if known[name] != value}
+    if changed:
+        await connection.execute(_CHANGE, {"target": target.id} | changed)
+    return None
+
+
+def _owner(known: Mapping[Any, Any]) -> str:
+    shown = f"is already watched as target {known['id']}"
+    if known["declared_by"] is not None:
+        return f"{shown}, which {known['declared_by']} declares"
+    if known["origin"] == TargetOrigin.BUILT_IN.value:
+        return f"{shown}, the built-in one"
+    return f"{shown}, which was added by the API; remove it there, and it is read as declared here"
+
+
+def _values(declared: DeclaredSet, target: DeclaredTarget) -> dict[str, Any]:
+    """Return the columns that the declaration decides."""
+    return {
+        "name": clean(target.name),
+        "kind": target.kind,
+        "labels": {clean(k): clean(v) for k, v in target.labels.items()},
+        "interval_s": target.interval_s,
+        "ui_url": target.ui_url,
+        "link_templates": [{"name": clean(link.name), "url": clean(link.url)} for link in target.links],
+        "is_enabled": not target.is_paused,
+        "connection": target.connection.document(),
+        "origin": declared.origin.value,
+    }

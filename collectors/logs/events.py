@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from backend.domain import known_messages
 from backend.domain.failure import FailureReason, reason_of_message
 from backend.domain.known_messages import KnownMessage
 from collectors.file_blocks import Hit
 from collectors.logs.lines import Record, record_of
-from collectors.logs.story import ATTEMPTS_KEPT, RESTARTS_KEPT, Failure, LoggedJob, Story, keep_text
+from collectors.logs.story import ATTEMPTS_KEPT, RESTARTS_KEPT, Failure, Story, keep_text
 
 _JOB: Final = r"(?P<job>[0-9a-f]{32})"
 _NUMBER: Final = r"(?P<number>\d{1,18})"
@@ -49,10 +49,10 @@ _RESTORED: Final = re.compile(rf"Restoring job {_JOB} from (?:latest valid check
 _FRESH: Final = "No checkpoint found during restore"
 # A hostile line may be long, so no expression may search it in more than linear time. The name is what precedes.
 _JOB_STATE: Final = re.compile(rf" \({_JOB}\) switched from state (?P<old>\w+) to (?P<new>\w+)")
-# Is used with ``match``: it would be tried again from each character by ``search``.
+# Without the anchor, it would be tried again from each character.
 _TASK_STATE: Final = re.compile(
-    rf"(?P<task>.*) \((?P<index>\d{{1,6}})/(?P<total>\d{{1,6}})\)(?:#\d+)? \({_ATTEMPT}\) switched from (?P<old>\w+) to"
-    r" (?P<new>\w+)"
+    rf"\A(?P<task>.*) \((?P<index>\d{{1,6}})/(?P<total>\d{{1,6}})\)(?:#\d+)? \({_ATTEMPT}\) switched from (?P<old>\w+)"
+    r" to (?P<new>\w+)"
 )
 _RECOVERS: Final = re.compile(rf"restarted to recover the failed task {_ATTEMPT}")
 _VERSION: Final = re.compile(r"\(Version: (?P<version>\d{1,6}\.\d{1,6}[\w.-]{0,80}), ")
@@ -108,9 +108,9 @@ def read_into(story: Story, hit: Hit) -> None:
         return
     if _OF_TASK_MANAGERS.search(hit.line) is not None:
         story.task_manager_count += 1
-    for text, read in _READERS:
+    for text, forms in _LINES:
         if text in record.text:
-            if read(story, record):
+            if any(_is_read(story, record, form) for form in forms):
                 story.saw(record.at)
             elif any(sure in record.text for sure in _SURE):
                 story.unreadable_count += 1
@@ -135,6 +135,7 @@ def _read_well(story: Story, hit: Hit) -> bool:
         _add_trigger(story, at, job.decode(), int(number), int(trigger_ms), is_savepoint=_is_savepoint(kind or b""))
     else:
         _add_completion(story, at, ended_job.decode(), int(ended), int(took_ms), int(size))
+    story.coordinator_count += 1
     story.saw(at)
     return True
 
@@ -198,140 +199,90 @@ def _explained(line: str) -> KnownMessage | None:
     return known_messages.first_of([line])
 
 
-def _triggered(story: Story, record: Record) -> bool:
-    found = _TRIGGERED.search(record.text)
-    if found is None:
+def _is_read(story: Story, record: Record, form: _Form) -> bool:
+    found = form.pattern.search(record.text)
+    if found is None or form.tell(story, record, found) is False:
         return False
+    story.coordinator_count += form.is_of_coordinator
+    return True
+
+
+def _triggered(story: Story, record: Record, found: re.Match[str]) -> None:
     is_savepoint = _is_savepoint((found["type"] or "").encode())
     number, ms = int(found["number"]), int(found["ms"])
     _add_trigger(story, record.at, found["job"], number, ms, is_savepoint=is_savepoint)
-    return True
 
 
 def _add_trigger(story: Story, at: datetime, job: str, number: int, ms: int, *, is_savepoint: bool) -> None:
     checkpoint = story.job(job).checkpoint(number)
     checkpoint.triggered_at, checkpoint.trigger_ms, checkpoint.is_savepoint = at, ms, is_savepoint
-    story.coordinator_count += 1
 
 
-def _completed(story: Story, record: Record) -> bool:
-    found = _COMPLETED.search(record.text)
-    if found is None:
-        return False
+def _completed(story: Story, record: Record, found: re.Match[str]) -> None:
     _add_completion(story, record.at, found["job"], int(found["number"]), int(found["ms"]), int(found["bytes"]))
-    return True
 
 
 def _add_completion(story: Story, at: datetime, job: str, number: int, took_ms: int, size: int) -> None:
     checkpoint = story.job(job).checkpoint(number)
     checkpoint.outcome, checkpoint.ended_at, checkpoint.duration_ms, checkpoint.bytes = "completed", at, took_ms, size
-    story.coordinator_count += 1
 
 
-def _expired(story: Story, record: Record) -> bool:
-    found = _EXPIRED.search(record.text)
-    if found is None:
-        return False
+def _expired(story: Story, record: Record, found: re.Match[str]) -> None:
     checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
     checkpoint.outcome, checkpoint.ended_at = "expired", record.at
     checkpoint.reason = FailureReason.EXPIRED
-    story.coordinator_count += 1
-    return True
 
 
-def _declined(story: Story, record: Record) -> bool:
-    found = _DECLINED.search(record.text)
-    if found is None:
-        return False
+def _declined(story: Story, record: Record, found: re.Match[str]) -> None:
     checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
     checkpoint.outcome, checkpoint.ended_at, checkpoint.declined_by = "declined", record.at, found["attempt"]
     checkpoint.text = keep_text(record.trace)
-    story.coordinator_count += 1
-    return True
 
 
-def _late(story: Story, record: Record) -> bool:
-    found = _LATE.search(record.text)
-    if found is None:
-        return False
+def _late(story: Story, record: Record, found: re.Match[str]) -> None:
     late = story.job(found["job"]).checkpoint(int(found["number"])).late
     if found["attempt"] not in late and len(late) < ATTEMPTS_KEPT // 1_000:
         late.append(found["attempt"])
-    story.coordinator_count += 1
-    return True
 
 
-def _failed(story: Story, record: Record) -> bool:
-    found = _FAILED.search(record.text)
-    if found is None:
-        return _refused(story, record)
+def _failed(story: Story, record: Record, found: re.Match[str]) -> None:
     job = story.job(found["job"])
-    story.coordinator_count += 1
     first = record.trace.split("\n", 1)[0]
     if not found["number"].isdigit():
         story.tell(job.refused, _plain(first), record.at, first)
-        return True
+        return
     checkpoint = job.checkpoint(int(found["number"]))
     if checkpoint.outcome is None:
         checkpoint.outcome, checkpoint.ended_at = "failed", record.at
     if checkpoint.reason is None:
         checkpoint.reason = reason_of_message(first)
     checkpoint.text = checkpoint.text or keep_text(record.trace)
-    return True
 
 
-def _refused(story: Story, record: Record) -> bool:
-    found = _REFUSED.search(record.text)
-    if found is None:
-        return False
+def _refused(story: Story, record: Record, found: re.Match[str]) -> None:
     reason = found["reason"].rstrip(".")
     story.tell(story.job(found["job"]).refused, _plain(reason), record.at, reason)
-    story.coordinator_count += 1
-    return True
 
 
-def _trigger_failed(story: Story, record: Record) -> bool:
-    found = _TRIGGER_FAILED.search(record.text)
-    if found is None:
-        return False
+def _trigger_failed(story: Story, record: Record, found: re.Match[str]) -> None:
     checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
     checkpoint.outcome, checkpoint.ended_at = "failed", record.at
     checkpoint.text = keep_text(f"{found['reason']}\n{record.trace}")
     checkpoint.reason = FailureReason.TRIGGER_FAILURE
-    story.coordinator_count += 1
-    return True
 
 
-def _restored(story: Story, record: Record) -> bool:
-    found = _RESTORED.search(record.text)
-    if found is None:
-        return False
+def _restored(story: Story, record: Record, found: re.Match[str]) -> None:
     restored = story.job(found["job"]).restored_from
     if len(restored) < RESTARTS_KEPT:
         restored.append((record.at, int(found["number"])))
-    return True
 
 
-def _switched(story: Story, record: Record) -> bool:
-    found = _JOB_STATE.search(record.text)
+def _job_switched(story: Story, record: Record, found: re.Match[str]) -> bool:
     begin = record.text.find("Job ")
-    if found is not None and 0 <= begin < found.start():
-        job = story.job(found["job"])
-        job.name = record.text[begin + len("Job ") : found.start()]
-        _job_switched(job, found, record, story)
-        return True
-    found = _TASK_STATE.match(record.text)
-    if found is None:
+    if not 0 <= begin < found.start():
         return False
-    # Flink's logs count subtasks from 1, its REST from 0.
-    task = f"{found['task'].strip()} subtask {int(found['index']) - 1} of {found['total']}"
-    story.remember(found["attempt"], task)
-    if found["new"] == "FAILED":
-        _task_failed(story, found["attempt"], task, record)
-    return True
-
-
-def _job_switched(job: LoggedJob, found: re.Match[str], record: Record, story: Story) -> None:
+    job = story.job(found["job"])
+    job.name = record.text[begin + len("Job ") : found.start()]
     if len(job.states) < RESTARTS_KEPT:
         job.states.append((record.at, found["new"]))
     if found["new"] in _RESTARTING and found["old"] not in _RESTARTING and story.is_new((job.job_id, record.at)):
@@ -344,24 +295,28 @@ def _job_switched(job: LoggedJob, found: re.Match[str], record: Record, story: S
         else:
             # Since Flink has restarted regions, this line has no exception. That of the task has it.
             job.restarts.append(replace(cause, at=record.at))
+    return True
 
 
-def _recovers(story: Story, record: Record) -> bool:
+def _recovers(story: Story, _record: Record, found: re.Match[str]) -> None:
     """Read which task's failure the scheduler recovers from. The line names the attempt, or the vertex and subtask."""
-    found = _RECOVERS.search(record.text)
-    if found is None:
-        return False
     known = story.newest_failures
     newest = next(reversed(known.values()), None)
     story.recovering = known.get(found["attempt"], newest if found["attempt"] not in story.attempts else None)
-    return True
 
 
-def _recovers_all(story: Story, record: Record) -> bool:
+def _recovers_all(story: Story, record: Record, _found: re.Match[str]) -> None:
     """Read the failure of the whole job. Its exception follows the first of its two lines."""
     if record.trace:
         story.recovering = Failure(record.at, "", keep_text(record.trace))
-    return True
+
+
+def _task_switched(story: Story, record: Record, found: re.Match[str]) -> None:
+    # Flink's logs count subtasks from 1, its REST from 0.
+    task = f"{found['task'].strip()} subtask {int(found['index']) - 1} of {found['total']}"
+    story.remember(found["attempt"], task)
+    if found["new"] == "FAILED":
+        _task_failed(story, found["attempt"], task, record)
 
 
 def _task_failed(story: Story, attempt: str, task: str, record: Record) -> None:
@@ -370,24 +325,16 @@ def _task_failed(story: Story, attempt: str, task: str, record: Record) -> None:
     story.fail(attempt, Failure(record.at, task, keep_text(record.trace)))
 
 
-def _version(story: Story, record: Record) -> bool:
-    found = _VERSION.search(record.text)
-    if found is None:
-        return False
+def _version(story: Story, record: Record, found: re.Match[str]) -> None:
     if found["version"] not in story.versions:
         story.versions.append(found["version"])
-    return True
 
 
-def _setting(story: Story, record: Record) -> bool:
-    found = _SETTING.search(record.text)
-    if found is None:
-        return False
+def _setting(story: Story, record: Record, found: re.Match[str]) -> None:
     story.settings[found["key"]] = found["value"].strip()[:_REASONS_CUT]
-    return True
 
 
-def _async_failed(story: Story, record: Record) -> bool:
+def _async_failed(_story: Story, record: Record, _found: re.Match[str]) -> bool:
     return record.is_problem
 
 
@@ -413,20 +360,29 @@ def task_of(story: Story, attempt: str) -> str:
     return f"subtask {subtask} of vertex {vertex}"
 
 
-_Reader = Callable[[Story, Record], bool]
-_READERS: Final[tuple[tuple[str, _Reader], ...]] = (
-    ("Triggering checkpoint ", _triggered),
-    ("Completed checkpoint ", _completed),
-    (" expired before completing.", _expired),
-    ("Decline checkpoint ", _declined),
-    ("Received late message for now expired", _late),
-    ("Failed to trigger ", _failed),
-    ("Triggering Checkpoint ", _trigger_failed),
-    ("Restoring job ", _restored),
-    (" switched from ", _switched),
-    (" recover the failed task ", _recovers),
-    (" recover from a global failure", _recovers_all),
-    ("(Version: ", _version),
-    ("Loading configuration property: execution.checkpointing.", _setting),
-    ("asynchronous part of checkpoint ", _async_failed),
+class _Form(NamedTuple):
+    """A form that a line with a text may have. ``tell`` returns False if the line has another form after all."""
+
+    pattern: re.Pattern[str]
+    tell: Callable[[Story, Record, re.Match[str]], bool | None]
+    is_of_coordinator: bool = True
+    """Flink's coordinator wrote the line."""
+
+
+# A line is read by the first row whose text it has, in the first form that it has.
+_LINES: Final[tuple[tuple[str, tuple[_Form, ...]], ...]] = (
+    ("Triggering checkpoint ", (_Form(_TRIGGERED, _triggered),)),
+    ("Completed checkpoint ", (_Form(_COMPLETED, _completed),)),
+    (" expired before completing.", (_Form(_EXPIRED, _expired),)),
+    ("Decline checkpoint ", (_Form(_DECLINED, _declined),)),
+    ("Received late message for now expired", (_Form(_LATE, _late),)),
+    ("Failed to trigger ", (_Form(_FAILED, _failed), _Form(_REFUSED, _refused))),
+    ("Triggering Checkpoint ", (_Form(_TRIGGER_FAILED, _trigger_failed),)),
+    ("Restoring job ", (_Form(_RESTORED, _restored, False),)),
+    (" switched from ", (_Form(_JOB_STATE, _job_switched, False), _Form(_TASK_STATE, _task_switched, False))),
+    (" recover the failed task ", (_Form(_RECOVERS, _recovers, False),)),
+    (" recover from a global failure", (_Form(re.compile(""), _recovers_all, False),)),
+    ("(Version: ", (_Form(_VERSION, _version, False),)),
+    ("Loading configuration property: execution.checkpointing.", (_Form(_SETTING, _setting, False),)),
+    ("asynchronous part of checkpoint ", (_Form(re.compile(""), _async_failed, False),)),
 )

@@ -20,7 +20,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from backend.analysis.measures.evidence import JobEvidence
@@ -29,16 +28,16 @@ from backend.analysis.verdict.verdict import diagnose
 from backend.analysis.words.thresholds import SLOW_INTERVAL_RATIO, STRUCK_MIN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Confidence, Diagnosis, Health, VerdictKind
-from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec
 from tests.simulators import culprits_described
 from tests.simulators.twin_table import wilson
+from tests.support.chained_jobs import UNALIGNED, chain, delayed, loaded, settings_of
 from tests.support.simulated_target import SimulatedTarget
 
 INTERVAL_S = 5
 RUN_S = 105.0
 POLL_S = 2.5
-_ENABLED = "execution.checkpointing.unaligned.enabled"
-_UNALIGNED = {_ENABLED: True}
+_UNALIGNED = {UNALIGNED: True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +66,11 @@ class Draft:
 
     def __post_init__(self) -> None:
         rnd, count = self.rnd, self.rnd.randint(3, 4)
-        common: dict[str, Any] = {"parallelism": count, "record_bytes": 2_000, "cost_us": 200}
-        self.source = {**common, "id": "source", "kind": "source", "keys": 600, "cost_us": 100, "rate": 60 * count}
         names = [f"stage-{i}" for i in range(1, rnd.choice([2, 3]))]
-        self.stages = [{**common, "id": name, "kind": "keyed"} for name in names]
-        self.stages.append({**common, "id": "last", "kind": "keyed+sink"})
-        self.config = {
-            "execution.checkpointing.interval": f"{INTERVAL_S} s",
-            "execution.checkpointing.timeout": "1 min",
-            "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
-        }
+        common = {"parallelism": count, "record_bytes": 2_000, "cost_us": 200}
+        source = {"keys": 600, "cost_us": 100, "rate": 60 * count}
+        self.source, *self.stages = chain([*names, "last"], common, source)
+        self.config = settings_of(f"{INTERVAL_S} s", "1 min")
 
     @property
     def parallelism(self) -> int:
@@ -85,11 +79,8 @@ class Draft:
 
     def spec(self) -> JobSpec:
         """Load the job."""
-        names = [v["id"] for v in (self.source, *self.stages)]
-        edges = [{"from": a, "to": b, "partitioner": "hash"} for a, b in pairwise(names)]
         vertices = [self.source, *self.stages]
-        document = {"name": "drawn", "seed": self.rnd.randrange(10**6), "config": self.config, "vertex": vertices}
-        return load_job_document({**document, "edge": edges, **self.more})
+        return loaded(vertices, self.config, seed=self.rnd.randrange(10**6), **self.more)
 
     def strikes(self) -> list[float]:
         """Return virtual times before some triggers, a third to a half of them; before all if not intermittent."""
@@ -157,9 +148,7 @@ def store(job: Draft) -> None:
     vertex = job.rnd.choice(job.stages)
     if job.is_intermittent:
         # Writes take turns, so those that are behind the one that hangs are late as well.
-        job.faults(
-            [{"point": "store.write", "at": f"{at} s", "action": "delay", "delay": "4 s"} for at in job.strikes()]
-        )
+        job.faults([delayed("store.write", "4 s", at=f"{at} s") for at in job.strikes()])
         job.causes.append(Expected(VerdictKind.STORE))
         return
     vertex["state_bytes"] = 20_000
@@ -179,10 +168,10 @@ def late_input(job: Draft) -> None:
     who, count = job.rnd.randrange(job.parallelism), job.parallelism
     every = job.strikes()
     if job.is_intermittent:
-        rows = [{"point": "rpc.trigger", "at": f"{at} s", "hit": who + 1} for at in every]
+        places: list[dict[str, Any]] = [{"at": f"{at} s", "hit": who + 1} for at in every]
     else:
-        rows = [{"point": "rpc.trigger", "hit": who + 1 if n == 0 else count} for n in range(40)]
-    job.faults([row | {"action": "delay", "delay": "3500 ms"} for row in rows])
+        places = [{"hit": who + 1 if n == 0 else count} for n in range(40)]
+    job.faults([delayed("rpc.trigger", "3500 ms", **place) for place in places])
     job.causes.append(Expected(VerdictKind.LATE_INPUT, "source", None if job.is_intermittent else (who,)))
 
 
@@ -190,12 +179,7 @@ def coordinator(job: Draft) -> None:
     """The coordinator counts acknowledgements late, or triggers late."""
     point = job.rnd.choice(["rpc.ack", "rpc.trigger"])
     count = job.parallelism * (1 if point == "rpc.trigger" else 1 + len(job.stages))
-    job.faults(
-        [
-            {"point": point, "at": f"{at} s", "action": "delay", "delay": "3500 ms", "times": count}
-            for at in job.strikes()
-        ]
-    )
+    job.faults([delayed(point, "3500 ms", at=f"{at} s", times=count) for at in job.strikes()])
     job.causes.append(Expected(VerdictKind.COORDINATOR))
 
 

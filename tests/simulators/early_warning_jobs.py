@@ -10,15 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from backend.analysis.health.finish import PastCheckpoint
 from backend.backtest.early_warning import EndedCheckpoint
 from backend.domain.failure import FailureReason
-from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
+from tests.support.chained_jobs import chain, delayed, loaded, settings_of
 
 CHECKPOINTS = 120
 _QUEUE_RECORDS = 110
@@ -44,17 +44,10 @@ class Drawn:
         self.timeout_s = self.interval_s * rnd.choice([1.0, 2.0, 5.0])
         cost = round(self.timeout_s * 1e6 / _QUEUE_RECORDS * 0.05)
         common = {"parallelism": n, "record_bytes": 8_000, "cost_us": cost, "watermark_interval_ms": 60_000}
-        self.vertices = [
-            {**common, "id": "source", "kind": "source", "keys": 600, "cost_us": 100, "rate": n * 0.3e6 / cost},
-            {**common, "id": "middle", "kind": "keyed"},
-            {**common, "id": "last", "kind": "keyed+sink"},
-        ]
-        self.config = {
-            "execution.checkpointing.interval": f"{self.interval_s:g} s",
-            "execution.checkpointing.timeout": f"{self.timeout_s:g} s",
-            "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
-            "execution.buffer-timeout.interval": "5 s",
-        }
+        source = {"keys": 600, "cost_us": 100, "rate": n * 0.3e6 / cost}
+        self.vertices = chain(["middle", "last"], common, source)
+        self.config = settings_of(f"{self.interval_s:g} s", f"{self.timeout_s:g} s")
+        self.config["execution.buffer-timeout.interval"] = "5 s"
 
     @property
     def run_s(self) -> float:
@@ -86,9 +79,8 @@ class Drawn:
 
     def spec(self) -> JobSpec:
         """Load the job."""
-        edges = [{"from": a["id"], "to": b["id"], "partitioner": "hash"} for a, b in pairwise(self.vertices)]
-        document = {"name": "drawn", "seed": self.rnd.randrange(10**6), "config": self.config, "vertex": self.vertices}
-        return load_job_document({**document, "edge": edges, "fault": self.faults, **self.more})
+        seed = self.rnd.randrange(10**6)
+        return loaded(self.vertices, self.config, seed=seed, fault=self.faults, **self.more)
 
 
 def healthy(job: Drawn) -> None:
@@ -144,15 +136,7 @@ def slow_store(job: Drawn) -> None:
     for at in job.strikes(15):
         delay_s = job.timeout_s * job.rnd.choice([job.rnd.uniform(0.05, 0.9), job.rnd.uniform(1.1, 2.0)])
         times = job.rnd.randint(1, 2 * job.count)
-        job.faults.append(
-            {
-                "point": "store.write",
-                "at": f"{at:.2f} s",
-                "action": "delay",
-                "delay": f"{delay_s:.2f} s",
-                "times": times,
-            }
-        )
+        job.faults.append(delayed("store.write", f"{delay_s:.2f} s", at=f"{at:.2f} s", times=times))
 
 
 def lost_messages(job: Drawn) -> None:
@@ -166,10 +150,8 @@ def late_messages(job: Drawn) -> None:
     """Now and then, acknowledgements come late, by up to nine tenths of the timeout."""
     for at in job.strikes(12):
         delay_s = job.timeout_s * job.rnd.betavariate(1, 3) * 0.9
-        job.faults.append(
-            {"point": "rpc.ack", "at": f"{at:.2f} s", "action": "delay", "delay": f"{delay_s:.2f} s",
-             "times": job.rnd.randint(1, 3)}
-        )  # fmt: skip
+        times = job.rnd.randint(1, 3)
+        job.faults.append(delayed("rpc.ack", f"{delay_s:.2f} s", at=f"{at:.2f} s", times=times))
 
 
 def restarts(job: Drawn) -> None:

@@ -24,7 +24,8 @@ from backend.analysis.words.thresholds import QUICK_QUANTILE, STRUCK_TIMES
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.verdict import Phase, Verdict
 from backend.runtime.core.elements import Record
-from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec
+from tests.support.chained_jobs import delayed, hashed, loaded, settings_of
 from tests.support.simulated_target import SimulatedTarget
 
 INTERVAL_S = 10
@@ -69,19 +70,13 @@ class Draft:
     def spec(self) -> JobSpec:
         """Load the job."""
         edges = [("main", "stage"), ("side", "stage"), ("stage", "last")]
-        document = {
-            "name": "drawn",
-            "seed": self.rnd.randrange(10**6),
-            "config": {
-                "execution.checkpointing.interval": f"{INTERVAL_S} s",
-                "execution.checkpointing.timeout": "2 min",
-                "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
-            },
-            "vertex": [*self.sources, *self.stages],
-            "edge": [{"from": a, "to": b, "partitioner": "hash"} for a, b in edges],
-            "fault": self.faults,
-        }
-        spec = load_job_document(document)
+        spec = loaded(
+            [*self.sources, *self.stages],
+            settings_of(f"{INTERVAL_S} s", "2 min"),
+            seed=self.rnd.randrange(10**6),
+            edges=hashed(edges),
+            fault=self.faults,
+        )
         if self.cost_us is None:
             return spec
         changed = [replace(v, cost_of=self.cost_us) if v.id == self.vertex else v for v in spec.graph.vertices]
@@ -96,10 +91,9 @@ class Draft:
 def store(job: Draft) -> None:
     """The writes of one checkpoint in ten to the store take seconds."""
     job.faults = [
-        {"point": "store.write", "at": f"{at} s", "action": "delay", "delay": f"{job.rnd.choice([4, 6])} s",
-         "times": job.rnd.randint(2, 5)}
+        delayed("store.write", f"{job.rnd.choice([4, 6])} s", at=f"{at} s", times=job.rnd.randint(2, 5))
         for at in job.strikes()
-    ]  # fmt: skip
+    ]
     job.phases, job.words = frozenset({Phase.ASYNC, Phase.ACK_WAIT}), "the async part of"
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from statistics import fmean
 from typing import Any, Final, Self
 
@@ -21,10 +20,11 @@ from backend.advisor.thresholds import STORE_PRICE
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Record
 from backend.runtime.core.units import duration_us
-from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
+from tests.support.chained_jobs import ALIGNED_TIMEOUT, UNALIGNED, chain, delayed, loaded, settings_of
 
 SEEN_S: Final = 240.0
 """Virtual seconds for which a job is observed, and for which a setting is tried."""
@@ -34,8 +34,6 @@ WARM_UP_S: Final = 60.0
 """The first part of a run, in which queues fill. It is not counted."""
 _COUNTED_S, _COUNTED_MIN = 160.0, 6
 _RUN_MAX_S: Final = 500.0
-_UNALIGNED: Final = "execution.checkpointing.unaligned.enabled"
-_ALIGNED_TIMEOUT: Final = "execution.checkpointing.aligned-checkpoint-timeout"
 _CAP: Final = "runtime.inflight-cap.bytes"
 INTERVAL: Final = "execution.checkpointing.interval"
 _UNLIMITED: Final = "unlimited"
@@ -60,8 +58,8 @@ class Choice:
         """Return the settings as the runtime reads them."""
         return {
             INTERVAL: f"{self.interval_ms} ms",
-            _UNALIGNED: "false" if self.timeout_ms is None else "true",
-            _ALIGNED_TIMEOUT: f"{self.timeout_ms or 0} ms",
+            UNALIGNED: "false" if self.timeout_ms is None else "true",
+            ALIGNED_TIMEOUT: f"{self.timeout_ms or 0} ms",
             _CAP: _UNLIMITED if self.cap_bytes is None else str(self.cap_bytes),
         }
 
@@ -124,10 +122,8 @@ class Drawn:
             between_failures_s=rnd.choice([400.0, 1200.0, 3600.0]),
         )
         common = {"parallelism": job.parallelism, "record_bytes": rnd.choice([1000, 2000, 4000]), "cost_us": 200}
-        names = ["source", *(f"stage-{n}" for n in range(1, rnd.choice([2, 3])))]
-        job.vertices = [{**common, "id": n, "kind": "keyed"} for n in names]
-        job.vertices[0] |= {"kind": "source", "keys": 400, "cost_us": 100}
-        job.vertices[-1]["kind"] = "keyed+sink"
+        names = [f"stage-{n}" for n in range(1, rnd.choice([2, 3]))]
+        job.vertices = chain(names, common, {"keys": 400, "cost_us": 100})
         job.slow["cost_us"] = rnd.choice([15_000, 30_000, 60_000])
         job.slow["sync"] = f"{rnd.choice([10, 50, 200])} ms"
         job.slow["state_bytes"] = rnd.choice([100, 2000])
@@ -175,21 +171,12 @@ class Drawn:
 
     def spec(self, settings: Mapping[str, str], *, seed: int) -> JobSpec:
         """Load the job under settings. Another seed gives other records, and other times at which the store hangs."""
-        names = [v["id"] for v in self.vertices]
-        spec = load_job_document(
-            {
-                "name": "drawn",
-                "seed": seed,
-                "config": {
-                    **settings,
-                    "execution.checkpointing.timeout": f"{self.timeout_ms} ms",
-                    "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
-                },
-                "vertex": self.vertices,
-                "edge": [{"from": a, "to": b, "partitioner": "hash"} for a, b in pairwise(names)],
-                "store": {"latency": "20 ms", "bytes_per_s": f"{self.store_bytes_per_s} b"},
-                "fault": self._hangs(seed) if self.is_store_hanging else [],
-            }
+        spec = loaded(
+            self.vertices,
+            settings_of(settings[INTERVAL], f"{self.timeout_ms} ms") | settings,
+            seed=seed,
+            store={"latency": "20 ms", "bytes_per_s": f"{self.store_bytes_per_s} b"},
+            fault=self._hangs(seed) if self.is_store_hanging else [],
         )
         return spec if self.wandering is None else _with_wandering(spec, *self.wandering)
 
@@ -198,8 +185,8 @@ class Drawn:
         at = rnd.uniform(3, 10)
         while at < _RUN_MAX_S:
             delay_s = rnd.uniform(0.5, 0.5 * self.timeout_ms / 1000)
-            row = {"point": "store.write", "at": f"{at:.2f} s", "action": "delay", "delay": f"{delay_s:.2f} s"}
-            found.append(row | {"times": rnd.randint(1, self.parallelism)})
+            times = rnd.randint(1, self.parallelism)
+            found.append(delayed("store.write", f"{delay_s:.2f} s", at=f"{at:.2f} s", times=times))
             at += rnd.expovariate(1 / (2 * self.interval_ms / 1000))
         return found
 

@@ -18,14 +18,14 @@ from backend.advisor.twin.tiers.calibration import calibrated
 from backend.advisor.twin.tiers.predicting import predict
 from backend.domain.advice import Mode
 from backend.domain.engines import RUNTIME
-from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
+from tests.support.chained_jobs import UNALIGNED, chain, hashed, loaded, settings_of
 from tests.support.twin_evidence import runtime_evidence
 
 RUN_S = 60.0
-_UNALIGNED = "execution.checkpointing.unaligned.enabled"
 _WARM_UP_SHARE = 1 / 3
 
 
@@ -59,11 +59,9 @@ def drawn_job(seed: int, *, is_unaligned: bool) -> JobSpec:
     """Return a random job: one to three stages, of which one is slow, skewed or has a straggler."""
     rnd = random.Random(f"twin/{seed}")
     stages, parallelism = rnd.randint(1, 3), rnd.randint(2, 4)
-    shape = {"parallelism": parallelism, "record_bytes": rnd.choice([1000, 2000, 4000])}
-    names = ["source", *(f"stage-{n}" for n in range(1, stages + 1))]
-    vertices = [{"id": "source", "kind": "source", "cost_us": 50, "keys": 2000, **shape}]
-    vertices += [{"id": n, "kind": "map", "cost_us": 100, **shape} for n in names[1:]]
-    vertices[-1]["kind"] = "map+sink"
+    common = {"parallelism": parallelism, "record_bytes": rnd.choice([1000, 2000, 4000]), "cost_us": 100}
+    names = [f"stage-{n}" for n in range(1, stages + 1)]
+    vertices = chain(names, common, {"cost_us": 50, "keys": 2000}, kind="map")
     slow = vertices[rnd.randint(1, stages)]
     slow["cost_us"] = rnd.choice([5_000, 10_000])
     match rnd.choice(["capacity", "straggler", "skew"]):
@@ -73,21 +71,11 @@ def drawn_job(seed: int, *, is_unaligned: bool) -> JobSpec:
             vertices[0]["hot_key_ratio"] = 0.2
         case _:
             pass
-    document = {
-        "name": f"twin-{seed}",
-        "seed": seed,
-        "config": {
-            "execution.checkpointing.interval": "4 s",
-            "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
-            _UNALIGNED: is_unaligned,
-        },
-        "vertex": vertices,
-        "edge": [
-            {"from": a, "to": b, "partitioner": "hash", "hash_by": "key" if b == slow["id"] else "origin"}
-            for a, b in pairwise(names)
-        ],
-    }
-    return load_job_document(document)
+    edges = hashed(pairwise(["source", *names]))
+    for edge in edges:
+        edge["hash_by"] = "key" if edge["to"] == slow["id"] else "origin"
+    config = settings_of("4 s") | {UNALIGNED: is_unaligned}
+    return loaded(vertices, config, seed=seed, name=f"twin-{seed}", edges=edges)
 
 
 def compared(spec: JobSpec, *, run_s: float = RUN_S, seeds: tuple[int, ...] = (1, 2)) -> Compared:
@@ -96,7 +84,7 @@ def compared(spec: JobSpec, *, run_s: float = RUN_S, seeds: tuple[int, ...] = (1
     evidence = runtime_evidence(spec, run_s=run_s)
     model = calibrated(evidence, engine=RUNTIME, version="0.0.0")
     outcome = predict(model, WhatIf(mode=other), seeds=seeds)
-    changes = {_UNALIGNED: "false" if other is Mode.ALIGNED else "true"}
+    changes = {UNALIGNED: "false" if other is Mode.ALIGNED else "true"}
     changed = replace(spec, config=settings.change(spec.config, changes))
     return Compared(spec.name, other, outcome, _measured(changed, run_s))
 

@@ -12,14 +12,14 @@ from itertools import pairwise
 from typing import Any
 
 from backend.domain.verdict import Health, VerdictKind
-from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec
+from tests.support.chained_jobs import ALIGNED_TIMEOUT, UNALIGNED, chain, delayed, hashed, loaded, settings_of
 
 INTERVAL_S = 5
-_ENABLED = "execution.checkpointing.unaligned.enabled"
 _MODES: dict[str, dict[str, object]] = {
     "aligned": {},
-    "unaligned": {_ENABLED: True},
-    "aligned-timeout": {_ENABLED: True, "execution.checkpointing.aligned-checkpoint-timeout": "1 s"},
+    "unaligned": {UNALIGNED: True},
+    "aligned-timeout": {UNALIGNED: True, ALIGNED_TIMEOUT: "1 s"},
 }
 _RECORD_BYTES = 4_000
 
@@ -114,10 +114,7 @@ def late_input(rnd: random.Random) -> DrawnJob:
     count = job.source["parallelism"]
     who = rnd.randrange(count)
     job.source["rate"] = 60
-    job.more["fault"] = [
-        {"point": "rpc.trigger", "hit": who + 1 if n == 0 else count, "action": "delay", "delay": "3500 ms"}
-        for n in range(30)
-    ]
+    job.more["fault"] = [delayed("rpc.trigger", "3500 ms", hit=who + 1 if n == 0 else count) for n in range(30)]
     return job.done(VerdictKind.LATE_INPUT, job.source, [who])
 
 
@@ -156,26 +153,21 @@ class _Draft:
         count = parallelism or rnd.randint(2, 6)
         common: dict[str, Any] = {"parallelism": count, "record_bytes": _RECORD_BYTES, "cost_us": 200}
         self.mode = mode
-        self.source = {**common, "id": "source", "kind": "source", "keys": 4_000, "cost_us": 100}
-        self.source["parallelism"] = rnd.choice([count, max(1, count - 1)])
-        middle = [{**common, "id": f"stage-{i}", "kind": "map"} for i in range(1, stages)]
-        self.vertices = [self.source, *middle, {**common, "id": "last", "kind": "keyed+sink"}]
+        source = {"keys": 4_000, "cost_us": 100, "parallelism": rnd.choice([count, max(1, count - 1)])}
+        self.vertices = chain([*(f"stage-{i}" for i in range(1, stages)), "last"], common, source, kind="map")
+        self.vertices[-1]["kind"] = "keyed+sink"
+        self.source = self.vertices[0]
         names = [v["id"] for v in self.vertices]
         even = [{"partitioner": "hash", "hash_by": "origin"}, {"partitioner": "rebalance"}]
         self.edges: list[dict[str, Any]] = [{"from": a, "to": b, **rnd.choice(even)} for a, b in pairwise(names)]
         self.edges[-1] = {"from": names[-2], "to": names[-1], "partitioner": "hash"}
         self.more: dict[str, Any] = {}
         self._seed = rnd.randrange(10**6)
-        self._config = {
-            "execution.checkpointing.interval": f"{INTERVAL_S} s",
-            "execution.checkpointing.timeout": timeout,
-            "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
-            **_MODES[mode],
-        }
+        self._config = settings_of(f"{INTERVAL_S} s", timeout) | _MODES[mode]
 
     def hash_by_key(self) -> None:
         """Hash every exchange by key, because a keyed vertex in the middle requires this."""
-        self.edges = [{"from": e["from"], "to": e["to"], "partitioner": "hash"} for e in self.edges]
+        self.edges = hashed((e["from"], e["to"]) for e in self.edges)
 
     def done(
         self,
@@ -186,14 +178,7 @@ class _Draft:
         healths: tuple[Health, ...] = (Health.SLOW, Health.FAILING),
     ) -> DrawnJob:
         """Load the job, and return it with its expected diagnosis."""
-        document = {
-            "name": "drawn",
-            "seed": self._seed,
-            "config": self._config,
-            "vertex": self.vertices,
-            "edge": self.edges,
-            **self.more,
-        }
+        spec = loaded(self.vertices, self._config, seed=self._seed, edges=self.edges, **self.more)
         named = None if subtasks is None else tuple(subtasks)
         where = None if vertex is None else str(vertex["id"])
-        return DrawnJob(load_job_document(document), self.mode, kind, where, named, healths)
+        return DrawnJob(spec, self.mode, kind, where, named, healths)

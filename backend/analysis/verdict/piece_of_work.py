@@ -24,7 +24,7 @@ from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
 from backend.analysis.verdict.last_subtask import last_of
-from backend.analysis.verdict.rule import SUFFERING, Explains, Rule
+from backend.analysis.verdict.rule import FULL, SUFFERING, WELL, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import (
     BACKPRESSURED_OK_RATIO,
@@ -48,6 +48,8 @@ _RATE_MEAN_S = 60.0
 _QUEUED = (VerdictKind.CAPACITY, VerdictKind.UNDECIDED)
 # The reader of a list of splits is busy until the list ends, whatever its capacity.
 _IS_LIST = "whether the records are a list that ends, such as splits: then each of them should be shorter"
+_ENDS = "whether the records are a list that ends, such as splits: if it never ends, the vertex is at capacity"
+_LIKE_FULL = (VerdictKind.CAPACITY, VerdictKind.STRAGGLER, VerdictKind.UNDECIDED)
 DUMP = verdict_barrier.DUMP
 
 
@@ -324,3 +326,45 @@ def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
 
 
 LONG_PIECE = Rule("long piece of work", Explains.WAY, (SUFFERING,), _find_piece, _tell_piece)
+
+
+def _find_lasting(case: Case) -> Piece | None:
+    """Return the long records of full subtasks that hold back the vertices above them, if no checkpoint is late."""
+    suspect = case.suspect
+    if suspect is None or suspect.kind not in _LIKE_FULL:
+        return None
+    load = load_of(case, suspect.vertex_id)
+    busy = mean_of(load.busy[list(suspect.full)]) if load is not None and load.has_busy else None
+    found = None if busy is None else _of_counts(case, suspect.vertex_id, suspect.full, busy)
+    return found if found is not None and _is_long(case, found, PIECE_MIN_MS) else None
+
+
+def _tell_lasting(case: Case, piece: Piece) -> Verdict:
+    where = say.where(case.name(piece.vertex_id), piece.subtasks, case.subtask_count(piece.vertex_id))
+    return draft(
+        case,
+        VerdictKind.CALLBACK,
+        f"{_lasts(piece, where)}, and each barrier waits for the end of such work",
+        vertex_id=piece.vertex_id,
+        subtasks=piece.subtasks,
+        evidence=[
+            *_piece_rows(case, piece),
+            *rows.arrival(case, piece.vertex_id),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=weaker(case.confidence, Confidence.LOW if piece.is_without_record else Confidence.MEDIUM),
+        would_decide=(_ENDS,),
+    )
+
+
+def _lasts(piece: Piece, where: str) -> str:
+    took = f"{'at least' if piece.is_at_least else 'about'} {say.duration(piece.record_ms)}"
+    if piece.is_without_record:
+        return f"{where} {are(piece.subtasks)} busy all the time and read no record for {took}"
+    return f"{where} {are(piece.subtasks)} busy for {took} with each record"
+
+
+LASTING_PIECES = Rule(
+    "long pieces of work, no checkpoint is late", Explains.WAY, (WELL, FULL), _find_lasting, _tell_lasting
+)

@@ -51,6 +51,7 @@ RULES: tuple[Rule[Any], ...] = (
     standing_still.COMMITTING,
     after_completion.AFTER_COMPLETIONS,
     piece_of_work.LONG_PIECE,
+    piece_of_work.LASTING_PIECES,
     barrier.SLOW_HOST,
     barrier.FULL_SUBTASKS,
     burst_queue.QUEUE,

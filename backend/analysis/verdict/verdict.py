@@ -48,6 +48,7 @@ _WAYS = (
     VerdictKind.COMMIT,
 )
 _FULL = (VerdictKind.CAPACITY, VerdictKind.SKEW, VerdictKind.STRAGGLER, VerdictKind.SLOW_HOST)
+_LIMITS = (*_FULL, VerdictKind.CALLBACK)
 
 
 def diagnose(evidence: JobEvidence, case: Case | None = None) -> Diagnosis:
@@ -136,7 +137,7 @@ def _of_parts(case: Case) -> Verdict | None:
         return None
     # The sort is stable, so the order of the parts decides if two causes explain equally much.
     # If the checkpoints are well, what limits the job comes before what takes the time of its checkpoints.
-    ordered = sorted(found, key=lambda v: (v.kind not in _FULL and not case.is_suffering, -(v.share_ratio or 0.0)))
+    ordered = sorted(found, key=lambda v: (v.kind not in _LIMITS and not case.is_suffering, -(v.share_ratio or 0.0)))
     first, others = ordered[0], ordered[1:]
     rest = [v for v in others if (v is beside and _takes_long(case, v)) or _is_another(case, first, v)]
     is_measured = first.phase in (Phase.SYNC, Phase.ASYNC, Phase.ACK_WAIT) or first.kind in _AT_SOURCES

@@ -256,3 +256,51 @@ def test_a_single_reading_shows_long_records_only_by_the_rate_of_a_minute_and_th
     found = judged(readings, run=[waiting_for_one(n) for n in (1, 2, 3)], **more)
 
     assert "with each record" not in found.sentence
+
+
+def quick(number):
+    rows = detail(SOURCE, first=[5] * 2), detail(MIDDLE, first=[900] * 2), detail(LAST, first=[910] * 2)
+    return completed(number, *rows, every_s=10)
+
+
+@pytest.mark.parametrize(
+    ("counts", "rate", "kind", "words"),
+    [
+        ((10, 20, 30), 0.5, VerdictKind.CALLBACK, "for about 2.0 s with each record"),
+        ((3, 4, 5), None, VerdictKind.CALLBACK, "for at least 13.3 s with each record"),
+        ((3, 3, 3), 0.0, VerdictKind.CALLBACK, "read no record for at least 1 min"),
+        ((30, 60, 90), 1.5, VerdictKind.CAPACITY, "is at capacity"),
+        ((2_000, 4_000, 6_000), 100.0, VerdictKind.CAPACITY, "is at capacity"),
+    ],
+)
+def test_a_full_vertex_of_a_healthy_job_that_works_for_seconds_on_a_record_is_not_said_to_lack_capacity(
+    counts, rate, kind, words
+):
+    """It may read a list that ends, such as splits. Records of less than a second show a lack of capacity."""
+    run = [quick(n) for n in range(1, 6)]
+    found = judged([*steady(SOURCE, held=0.9), *counted(MIDDLE, counts, rate=rate), *steady(LAST)], run=run)
+
+    assert (found.kind, found.vertex, found.subtasks) == (kind, "middle", (0, 1))
+    assert found.sentence.startswith("Checkpoints are healthy at 9")
+    assert words in found.sentence
+    if kind is VerdictKind.CALLBACK:
+        assert found.confidence is not Confidence.HIGH
+        assert "a list that ends" in found.would_decide[0]
+
+
+def test_a_healthy_vertex_that_works_for_seconds_on_a_record_and_holds_nothing_back_is_not_named():
+    run = [quick(n) for n in range(1, 6)]
+    found = judged([*steady(SOURCE), *counted(MIDDLE, (10, 20, 30), rate=0.5), *steady(LAST)], run=run)
+
+    assert found.kind is VerdictKind.NONE
+
+
+def test_long_records_of_a_healthy_job_come_before_a_long_part_of_its_snapshots():
+    """Goal: what limits the job is told first, as it is for a lack of capacity."""
+    run = [
+        completed(n, *(detail(v, first=[5] * 2, async_=[900] * 2) for v in (SOURCE, MIDDLE, LAST)), every_s=10)
+        for n in range(1, 6)
+    ]
+    found = judged([*steady(SOURCE, held=0.9), *counted(MIDDLE, (10, 20, 30), rate=0.5), *steady(LAST)], run=run)
+
+    assert found.kind is VerdictKind.CALLBACK

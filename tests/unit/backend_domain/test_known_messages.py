@@ -19,6 +19,12 @@ _RPC = "Caused by: org.apache.hadoop.ipc.RemoteException("
 _KAFKA = "Caused by: org.apache.kafka.common.errors."
 
 LINES = {
+    "kafka-commit-fenced-reused": (
+        "Unable to commit transaction (CommitRequestImpl@1) because its producer is already fenced. If this warning"
+        " appears as part of the recovery of a checkpoint, it is expected in some cases (e.g., aborted checkpoints in"
+        " previous attempt). If it's outside of recovery, this means that you either have a different sink with the"
+        " same 'transactional.id' or recovery took longer than 'transaction.timeout.ms' (900000ms)."
+    ),
     "kafka-commit-fenced": _FENCED,
     "kafka-commit-invalid-state": (
         "Unable to commit transaction (CommitRequestImpl@7) because it's in an invalid state. Most likely the"
@@ -31,6 +37,10 @@ LINES = {
     "kafka-invalid-pid-mapping": (
         f"{_KAFKA}InvalidPidMappingException: The producer attempted to use a producer id which is not currently"
         " assigned to its transactional id."
+    ),
+    "kafka-unknown-producer-id": (
+        "Unable to commit transaction (CommitRequestImpl@7) because of a bug in the Kafka broker (KAFKA-9310). Please"
+        " upgrade to Kafka 2.5+. If you are running with concurrent checkpoints, you also may want to try without them."
     ),
     "kafka-invalid-txn-state": (
         f"{_KAFKA}InvalidTxnStateException: The producer attempted a transactional operation in an invalid state."
@@ -356,6 +366,16 @@ OTHER_FORMS = (
         f"{_KAFKA}TimeoutException: Timeout expired after 60000milliseconds while awaiting InitProducerId",
     ),
     ("kafka-commit-fenced", _FENCED.replace(" This means that you either", " If it's outside of recovery, this means")),
+    ("kafka-commit-fenced", _FENCED.replace("commit transaction", "commit recovered transaction")),
+    (
+        "kafka-invalid-pid-mapping",
+        "Unable to commit transaction (CommitRequestImpl@7) because the producer id mapping is invalid. This typically"
+        " happens when the transaction has expired on the broker.",
+    ),
+    (
+        "rpc-message-too-large",
+        "java.io.IOException: The rpc invocation size 12582912 exceeds the maximum akka framesize.",
+    ),
     (
         "s3-slow-down",
         f"{_S3}Slow Down (Service: Amazon S3; Status Code: 503; Error Code: 503 Slow Down; Request ID: 8)",

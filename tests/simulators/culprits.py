@@ -183,6 +183,30 @@ def coordinator(job: Draft) -> None:
     job.causes.append(Expected(VerdictKind.COORDINATOR))
 
 
+def failing_coordinator(job: Draft) -> None:
+    """The coordinator cannot make the directory of a checkpoint, or cannot write its metadata."""
+    point = job.rnd.choice(["coordinator.location", "coordinator.metadata"])
+    job.faults([{"point": point, "at": f"{at} s", "action": "error"} for at in job.strikes()])
+    job.causes.append(Expected(VerdictKind.COORDINATOR))
+
+
+def refusing_store(job: Draft) -> None:
+    """The store refuses all that is written to it, as it does if its directory, its disk or its quota is full."""
+    writers = job.parallelism * (1 + len(job.stages))
+    rows = [{"point": "store.write", "at": f"{at} s", "action": "error", "times": writers} for at in job.strikes()]
+    job.faults(rows)
+    job.causes.append(Expected(VerdictKind.STORE))
+
+
+def throttling_store(job: Draft) -> None:
+    """The store refuses one write of a checkpoint, each time of another subtask."""
+    writers = job.parallelism * (1 + len(job.stages))
+    for at in job.strikes():
+        hit = job.rnd.randint(1, writers)
+        job.faults([{"point": "store.write", "at": f"{at} s", "action": "error", "hit": hit}])
+    job.causes.append(Expected(VerdictKind.STORE))
+
+
 def callback(job: Draft) -> None:
     """Windows of one vertex fire for seconds, while the vertex reads nothing."""
     vertex = job.rnd.choice(job.stages)
@@ -257,8 +281,8 @@ def sync_when_busy(job: Draft) -> None:
 KINDS: dict[str, Callable[[Draft], None]] = {
     f.__name__: f
     for f in (
-        capacity, straggler, slow_host, sync, store, slow_upload, late_input, coordinator, callback, commit, stuck_sync,
-        restarts, replay, sync_when_busy, healthy,
+        capacity, straggler, slow_host, sync, store, slow_upload, late_input, coordinator, failing_coordinator,
+        refusing_store, throttling_store, callback, commit, stuck_sync, restarts, replay, sync_when_busy, healthy,
     )
 }  # fmt: skip
 _MAY_BE_INTERMITTENT = ("capacity", "straggler", "slow_host", "sync", "store", "late_input", "coordinator", "callback")

@@ -27,6 +27,7 @@ _NAMES: Final = {
     "seed": "seed",
 }
 """The names in the address, and the fields of the request."""
+_CAPS_LENGTH_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Lab:
     """The checkpoint of which the page shows the details. None means the newest one that completed in all runs."""
     at_ms: int | None = None
     """The instant of the barrier front, in milliseconds since the trigger."""
+    caps: str = ""
+    """The caps of the curve, as the viewer wrote them. Empty means that the server chooses them."""
 
 
 def parse(search: str | None) -> Lab:
@@ -53,7 +56,9 @@ def parse(search: str | None) -> Lab:
         wanted[name] = _number(wanted[name])
     # Keys of settings have dots; the other names do not.
     wanted["settings"] = {name: value for name, value in given.items() if "." in name}
-    return Lab(wanted, _whole(given.get("checkpoint")), _whole(given.get("t")))
+    return Lab(
+        wanted, _whole(given.get("checkpoint")), _whole(given.get("t")), given.get("caps", "")[:_CAPS_LENGTH_MAX]
+    )
 
 
 def query_of(wanted: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from backend.contracts.backtests import BacktestIn, BacktestOut
+from backend.contracts.cap_curves import CapCurveIn, CapCurveOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationCatalogOut, SimulationIn, SimulationOut
 from dashboard.whatif_requests import Requests
 
@@ -47,6 +48,18 @@ class SimulationRequests:
     async def cancel_simulation(self: Requests, simulation: str) -> None:
         """Cancel a simulation."""
         await self._request("DELETE", f"simulations/{_quoted(simulation)}", None, _TIMEOUT_S)
+
+    async def run_cap_curve(self: Requests, wanted: CapCurveIn) -> CapCurveOut:
+        """Queue a curve over the cap. If the API still has the result of the same request, return this result."""
+        return await self._send("POST", "cap-curves", wanted, CapCurveOut)
+
+    async def cap_curve(self: Requests, curve: str) -> CapCurveOut:
+        """Return a curve with its state and, if it is completed, its points."""
+        return await self._get(f"cap-curves/{_quoted(curve)}", CapCurveOut)
+
+    async def cancel_cap_curve(self: Requests, curve: str) -> None:
+        """Cancel a curve."""
+        await self._request("DELETE", f"cap-curves/{_quoted(curve)}", None, _TIMEOUT_S)
 
     async def run_backtest(self: Requests, job: str, wanted: BacktestIn) -> BacktestOut:
         """Queue a backtest. If the same request was made in the same minute, return that backtest."""

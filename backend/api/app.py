@@ -20,6 +20,7 @@ from backend.api.routes import (
     alerts,
     backtests,
     board,
+    cap_curves,
     causes,
     checkpoints,
     comparing,
@@ -55,6 +56,7 @@ _ROUTERS: Final = (
     whatif.router,
     backtests.router,
     simulations.router,
+    cap_curves.router,
     links.router,
     causes.router,
 )

@@ -30,6 +30,7 @@ from backend.services.jobs.pressure_history import PressureHistoryService
 from backend.services.jobs.reader import JobService, TimeRange
 from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
 from backend.services.rollups.reader import RollupService
+from backend.services.simulations.cap_curves import CapCurveService
 from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
 from backend.services.targets.inspecting import InspectionService
@@ -72,6 +73,7 @@ class Services:
     history: HistoryService
     window_comparison: WindowComparisonService
     simulations: SimulationService
+    cap_curves: CapCurveService
     links: LinkService
     inspection: InspectionService
     what_if: WhatIfService

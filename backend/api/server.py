@@ -50,6 +50,7 @@ from backend.services.jobs.fleet import FleetService
 from backend.services.jobs.pressure_history import PressureHistoryService
 from backend.services.jobs.reader import JobService
 from backend.services.rollups.reader import RollupService
+from backend.services.simulations.cap_curves import CapCurveService
 from backend.services.simulations.queueing import SimulationQueue
 from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
@@ -244,6 +245,7 @@ def build_services(
         history=HistoryService(engine, clock),
         window_comparison=WindowComparisonService(engine, clock),
         simulations=SimulationService(engine, clock),
+        cap_curves=CapCurveService(engine, clock),
         links=LinkService(engine, clock),
         inspection=InspectionService(engine, clock, rules, inspect),
         what_if=WhatIfService(clock, models, SimulationQueue(engine, clock, KIND), advice),

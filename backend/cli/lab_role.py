@@ -28,6 +28,7 @@ def lab(database_url: DatabaseUrl = None) -> None:
 async def _until_stopped(url: str, settings: Settings) -> None:
     from backend.contracts.simulations import EXAMPLE, SimulationIn
     from backend.services.backtests import replaying
+    from backend.services.simulations import cap_curves
     from backend.services.simulations.worker import SimulationWorker
     from backend.services.whatif import confirming, preparing
     from backend.store.postgres.connections import create_store_engine
@@ -40,7 +41,7 @@ async def _until_stopped(url: str, settings: Settings) -> None:
             engine,
             WallClock(),
             name=f"{socket.gethostname()}:{os.getpid()}",
-            others={confirming.KIND: confirming.run, replaying.KIND: backtest},
+            others={confirming.KIND: confirming.run, replaying.KIND: backtest, cap_curves.KIND: cap_curves.run},
             example=SimulationIn.model_validate(EXAMPLE),
         )
         collect_garbage_less_often()

@@ -214,6 +214,8 @@ class SimulationLimitsOut(Model):
     """Of one run."""
     record_steps_max: int
     """Records that vertices process, estimated, over all vertices and runs."""
+    curve_record_steps_max: int
+    """The same, for all runs of a curve over the cap."""
     cpu_max_s: float
     queue_max: int
     """Simulations that are queued or running."""

@@ -27,7 +27,7 @@
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         lab: {
-            place: function (wanted, checkpoint, at) {
+            place: function (wanted, checkpoint, at, caps) {
                 if (!wanted || !window.location.pathname.startsWith("/ui/lab")) {
                     return window.dash_clientside.no_update;
                 }
@@ -42,6 +42,7 @@
                 if (checkpoint !== null && checkpoint !== undefined && typeof at === "number") {
                     query.set("t", String(Math.round(at)));
                 }
+                if (caps) { query.set("caps", caps); }
                 if (zone) { query.set("tz", zone); }
                 window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query.toString());
                 return window.dash_clientside.no_update;

@@ -94,6 +94,8 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/simulations"),
     ("POST", "/api/v1/simulations/check"),
     ("DELETE", "/api/v1/simulations/{simulation}"),
+    ("POST", "/api/v1/cap-curves"),
+    ("DELETE", "/api/v1/cap-curves/{curve}"),
     ("POST", "/api/v1/ingest/spark"),
 }
 _CHANGES_OF_THE_RUNTIME = {

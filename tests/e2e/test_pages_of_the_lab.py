@@ -97,6 +97,31 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         assert watch.found == []
 
 
+_CURVE = "shape=backpressured&protocol=capped&parallelism=2&duration=10&seed=7&caps=0%2C+8+kb%2C+32+kb"
+
+
+def test_a_curve_over_the_cap_is_drawn_and_its_address_shows_it_again(browser, site):
+    with opened(browser, site) as (page, watch):
+        weight = Weight(page)
+        page.goto(f"/ui/lab?{_CURVE}")
+        expect(page.locator("#lab-curve-status")).to_contain_text("not drawn yet")
+        focus(page.locator("#lab-curve-run"))
+        page.keyboard.press("Enter")
+        expect(page.locator("#lab-curve-status")).to_contain_text("5 runs of 10.0 s simulated")
+        expect(page.locator("#lab-curve-graph .trace .point")).to_have_count(10)
+        expect(page.locator("#lab-curve-sentence")).to_contain_text("From aligned to unaligned")
+        assert weight.shifts() < _SHIFTS_MAX
+        page.locator("#lab-curve-caps").fill("0")
+        expect(page.locator("#lab-curve-status")).to_contain_text("not drawn yet")
+        expect(page).to_have_url(re.compile(r"caps=0(&|$)"))
+        assert overflowing(page) == []
+        assert small_targets(page) == []
+        page.goto(f"/ui/lab?{_CURVE}")
+        expect(page.locator("#lab-curve-graph .trace .point")).to_have_count(10)
+        page.evaluate("0")
+        assert watch.found == []
+
+
 @pytest.mark.slow
 def test_the_page_fits_a_phone_in_the_dark(browser, site):
     with opened(browser, site, theme="dark") as (page, watch):

@@ -12,6 +12,7 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.backtests import BacktestIn, BacktestOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.board import BoardOut
+from backend.contracts.cap_curves import CapCurveIn, CapCurveOut
 from backend.contracts.causes import CausePageOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.comparing import CheckpointComparisonOut
@@ -40,6 +41,8 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "backpressure": BackpressureOut,
     "backtest": BacktestOut,
     "backtest_in": BacktestIn,
+    "cap_curve": CapCurveOut,
+    "cap_curve_in": CapCurveIn,
     "barriers": BarriersOut,
     "board": BoardOut,
     "action_in": checkpoint_actions.ActionIn,

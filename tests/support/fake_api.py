@@ -40,6 +40,7 @@ from backend.services.jobs.freshness import stale_by_reason
 from tests.support.api_examples import example
 from tests.support.made_up_alerts import JOB, MadeUpAlerts
 from tests.support.made_up_backtests import MadeUpBacktests
+from tests.support.made_up_cap_curves import MadeUpCapCurves
 from tests.support.made_up_checkpoints import HOSTILE, barriers, header_of, hours_of, matrix_of, row_of_job
 from tests.support.made_up_comparisons import comparison_of, windows_of
 from tests.support.made_up_history import MadeUpAnnotations, history_of, usual_of
@@ -69,6 +70,7 @@ class FakeApi(MadeUpJobs):
         self.alerting = MadeUpAlerts(now=now)
         self.annotations = MadeUpAnnotations()
         self.simulations = MadeUpSimulations(now=now)
+        self.cap_curves = MadeUpCapCurves(now=now)
         self.what_ifs = MadeUpWhatIfs(now=now)
         self.backtests = MadeUpBacktests(now=now)
 
@@ -175,6 +177,8 @@ class FakeApi(MadeUpJobs):
                 return barriers(self._checkpoint(job, int(number)), has_channels=job == "jruntime")
             case _:
                 found = self.simulations.answer(method, path.split("/"), body)
+                if found is None:
+                    found = self.cap_curves.answer(method, path.split("/"), body)
                 if found is None:
                     found = self.what_ifs.answer(method, path.split("/"), body)
                 if found is None:

@@ -30,13 +30,13 @@ from backend.services.simulations.offered_settings import offered, values_of
 _US = 1_000_000
 _CP = "execution.checkpointing."
 _ALIGNED_TIMEOUT = f"{_CP}aligned-checkpoint-timeout"
-_CAP = "runtime.inflight-cap.bytes"
+CAP: Final = "runtime.inflight-cap.bytes"
 # The settings that select a protocol. Each protocol replaces some of them, so the shape's own protocol does not matter.
 _PLAIN: Final[Mapping[str, str]] = {
     f"{_CP}mode": "EXACTLY_ONCE",
     f"{_CP}unaligned.enabled": "false",
     _ALIGNED_TIMEOUT: "0 s",
-    _CAP: "unlimited",
+    CAP: "unlimited",
     "runtime.unaligned.starts-with": "first-barrier",
     "runtime.chandy-lamport.enabled": "false",
     "runtime.chandy-lamport.initiation": "sources",
@@ -56,6 +56,7 @@ class Limits:
     subtasks_max: int = 96
     checkpoints_max: int = 200
     record_steps_max: int = 1_000_000
+    curve_record_steps_max: int = 3_000_000
     cpu_max_s: float = 120.0
     queue_max: int = 16
     caller_max: int = 4
@@ -146,7 +147,7 @@ _PROTOCOLS: Final[Mapping[str, _Protocol]] = {
     "capped": _Protocol(
         "Unaligned with a cap",
         "A subtask persists at most this much in-flight data and processes the rest first.",
-        _UNALIGNED | {_CAP: "64 kb"},
+        _UNALIGNED | {CAP: "64 kb"},
     ),
     "last-barrier": _Protocol(
         "Unaligned on the last barrier",

@@ -120,12 +120,8 @@ def run(
         engine = JobEngine(each.spec, is_size_only=True)
         recorded = Recorded(engine, EVENTS_MAX // len(planned))
         engine.coordinator.on_terminal = recorded.add
-        for ratio in _slices(engine, round(request.duration_s * _US)):
+        for ratio in bounded_slices(engine, request.duration_s, progress, lambda: cpu_s() - began_s, limits):
             progress.ratio = (number + ratio) / len(planned)
-            if progress.is_stopped:
-                raise SimulationStoppedError
-            if cpu_s() - began_s > limits.cpu_max_s:
-                _refuse(f"it needs more than {limits.cpu_max_s:g} s of CPU time")
         for record in reversed(engine.coordinator.history):
             if record.state is CheckpointState.IN_PROGRESS:
                 recorded.add(record)
@@ -158,15 +154,25 @@ def _packed(document: SimulatedCheckpointOut) -> bytes:
     return zlib.compress(document.model_dump_json().encode(), 6)
 
 
-def _slices(engine: JobEngine, duration_us: int) -> Iterator[float]:
-    """Run the job in short slices. After each slice, yield the share of ``duration_us`` that is done.
+def bounded_slices(
+    engine: JobEngine, duration_s: float, progress: Progress, used_s: Callable[[], float], limits: Limits
+) -> Iterator[float]:
+    """Run the job in short slices. After each slice, yield the share of ``duration_s`` that is done.
 
-    Stop early if the job ends.
+    Stop early if the job ends. ``used_s`` returns the CPU time of the whole simulation.
+
+    Raises:
+        SimulationStoppedError: ``progress.is_stopped`` was set.
+        TooLargeError: the simulation used more CPU time than a limit allows.
     """
-    at_us = 0
+    at_us, duration_us = 0, round(duration_s * _US)
     while at_us < duration_us and engine.ended_at_us is None:
         at_us = min(duration_us, at_us + _SLICE_US)
         engine.run_until(at_us)
+        if progress.is_stopped:
+            raise SimulationStoppedError
+        if used_s() > limits.cpu_max_s:
+            _refuse(f"it needs more than {limits.cpu_max_s:g} s of CPU time")
         yield at_us / duration_us
 
 

@@ -14,7 +14,7 @@ from dashboard.components import cards, freshness, legends, status, time_slider
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import timeline
-from dashboard.pages.lab import charts, controls, guide, refresh
+from dashboard.pages.lab import charts, controls, curve, guide, refresh
 from dashboard.pages.lab.details import AXES, AXES_WORDS, KINDS, SIDES, Axes
 
 _POLL_MS = 500
@@ -58,6 +58,7 @@ def layout(route: routes.Route) -> Component:
                 className="page-head",
             ),
             html.Section(controls.controls(wanted), className="card lab-controls", **attrs({"aria-label": "Request"})),
+            curve.block(chosen.caps),
             html.Section(
                 html.P("reading", className="hint"),
                 id="lab-status",
@@ -152,4 +153,5 @@ def register(app: Dash, client: ApiClient) -> None:
     controls.register(app, client)
     refresh.register(app, client)
     charts.register(app, client)
+    curve.register(app, client)
     guide.register(app, client)

@@ -106,6 +106,7 @@ def register(app: Dash, client: ApiClient) -> None:
         Input("lab-wanted", "data"),
         Input("lab-checkpoint", "data"),
         Input("lab-at", "value"),
+        Input("lab-curve-caps", "value"),
         prevent_initial_call=True,
     )
 

@@ -42,3 +42,9 @@ def test_a_wrong_value_is_named(query, words):
 
     assert isinstance(said, str)
     assert words in said
+
+
+def test_the_caps_of_the_curve_are_kept_as_they_were_written():
+    assert lab_address.parse("?shape=healthy&protocol=capped&caps=0%2C+8+kb").caps == "0, 8 kb"
+    assert lab_address.parse("?shape=healthy&protocol=capped").caps == ""
+    assert len(lab_address.parse("?caps=" + "1" * 5_000).caps) == 200

@@ -18,12 +18,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+import structlog
+
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
 from backend.live.view import JobView, RequestedCheckpointView, SavepointView
 from backend.live.wire import Json, Object
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.snapshot.saved import RestoreOptions
+
+_log = structlog.get_logger(__name__)
 
 _SLICE_COST_S = 0.004
 _SLICE_MIN_US = 200
@@ -120,6 +124,10 @@ class LiveEngine(Protocol):
         """End the job at once. Its completed checkpoints stay."""
         ...
 
+    def break_off(self, error: Exception) -> None:
+        """End the job as FAILED after ``run_until`` raised an error, which becomes an exception of the job."""
+        ...
+
     def successor(
         self, checkpoint_id: int, spec: JobSpec | None, options: RestoreOptions, *, location: str
     ) -> LiveEngine:
@@ -161,6 +169,8 @@ class LiveJob:
     """The first of the jobs that continue each other; they have one external system. By default the job itself."""
     ended_s: float | None = None
     """When the driver saw that the job had ended, on the monotonic clock."""
+    is_broken: bool = False
+    """Whether its engine raised an error. It is not run again."""
     slice_us: int = 20_000
     view: JobView | None = None
     viewed_s: float = 0.0
@@ -198,20 +208,34 @@ class RuntimeDriver:
         """Run one slice of a job. Return whether the job is still behind the wall clock."""
         if job.ended_s is None and job.engine.is_over:
             job.ended_s = self._monotonic_s()
+        if job.is_broken:
+            return False
         due_us = self._due_us(job)
         now_us = job.engine.now_us
         if now_us >= due_us:
             return False
         began_s = self._monotonic_s()
-        job.engine.run_until(min(due_us, now_us + job.slice_us))
+        try:
+            job.engine.run_until(min(due_us, now_us + job.slice_us))
+        except Exception as error:  # noqa: BLE001  a fault of one engine must not end the other jobs
+            self._break_off(job, error)
+            return False
         cost_s = max(self._monotonic_s() - began_s, 1e-6)
         # Scale the next slice so that it takes about the allowed real time. The length of a slice at most doubles,
         # because a job that costs little now may be idle only for a moment.
         job.slice_us = int(min(max(job.slice_us * min(2.0, _SLICE_COST_S / cost_s), _SLICE_MIN_US), _SLICE_MAX_US))
         return job.engine.now_us < due_us
 
+    def _break_off(self, job: LiveJob, error: Exception) -> None:
+        _log.error("the engine of a job failed; the other jobs run", job=job.engine.name, id=job.id, exc_info=error)
+        job.engine.break_off(error)
+        job.is_broken, job.view = True, None
+        job.ended_s = self._monotonic_s()
+
     def lag_ms(self, job: LiveJob) -> int:
-        """Return how far a job is behind the wall clock, in milliseconds."""
+        """Return how far a job is behind the wall clock, in milliseconds. One whose engine failed is not behind."""
+        if job.is_broken:
+            return 0
         behind_us = self._due_us(job) - job.engine.now_us
         # The driver sleeps between slices, so a small lag is normal and counts as zero.
         return 0 if behind_us <= _REST_S * 2e6 else behind_us // 1000

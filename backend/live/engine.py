@@ -124,6 +124,11 @@ class RuntimeEngine:
         """End the job at once. Its completed checkpoints stay."""
         self._engine.cancel()
 
+    def break_off(self, error: Exception) -> None:
+        """End the job as FAILED after ``run_until`` raised an error, which becomes an exception of the job."""
+        words = f"{error} (a fault of the runtime, not of the job; the log of the role runtime has its place)"
+        self._engine.break_off(type(error).__name__, words)
+
     def successor(
         self, checkpoint_id: int, spec: JobSpec | None, options: RestoreOptions, *, location: str
     ) -> RuntimeEngine:

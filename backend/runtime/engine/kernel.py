@@ -269,6 +269,16 @@ class JobEngine:
         self.status = JobStatus.CANCELED
         self.ended_at_us = self.now_us
 
+    def break_off(self, name: str, message: str) -> None:
+        """End the job as FAILED, because a fault of the engine itself was raised out of ``run_until``.
+
+        Its state may contradict itself, so it is not restarted, and nothing of it is called to end it in order. Its
+        completed checkpoints stay. Has no effect on a job that has ended.
+        """
+        if self.ended_at_us is None:
+            self._end(name, message)
+            self.attempt += 1
+
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
         """Return a completed savepoint, from which another job can begin, or None if there is no such savepoint."""
         kept = self.coordinator.savepoints.get(checkpoint_id)

@@ -496,6 +496,11 @@ class CheckpointOut(CheckpointBoundsOut):
     mode: Literal["aligned", "unaligned", "at-least-once"] | Protocol | None
     course: str | None = None
     """How the checkpoint went, in words, such as ``aligned, then unaligned after 1 s``; null if that is not known."""
+    cap_bound_count: int | None = None
+    """Number of subtasks at which a cap on in-flight data made the checkpoint wait or persist less.
+
+    Null if it has no cap, or if the engine does not report it.
+    """
     triggered_at: datetime
     latest_ack_at: datetime | None
     end_to_end_duration_ms: int | None

@@ -78,6 +78,9 @@ RUNTIME_DEBLOAT_TARGET: Final = "debloat-target-ms"
 RUNTIME_PROTOCOL: Final = "protocol"
 """The field of ``/checkpoints/config`` and of a checkpoint with a protocol of the live runtime that Flink lacks."""
 
+RUNTIME_CAP_BOUND: Final = "cap-bound-subtasks"
+"""The field of a checkpoint of the live runtime with the number of subtasks at which its cap had an effect."""
+
 RUNTIME_SPILLING: Final = "spilling"
 """The field of ``/checkpoints/config`` with the time at which the live runtime writes in-flight data."""
 

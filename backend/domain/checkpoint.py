@@ -112,6 +112,11 @@ class CheckpointHeader:
     is_discarded: bool | None = None
     savepoint_format: SavepointFormat | None = None
     protocol: Protocol | None = None
+    cap_bound_count: int | None = None
+    """Number of subtasks at which a cap on in-flight data made the checkpoint wait or persist less.
+
+    Only the reference runtime reports it, for a checkpoint with a cap.
+    """
 
     @property
     def is_partly_acknowledged(self) -> bool:

@@ -26,18 +26,18 @@ MODE_WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def course_of(mode: str | None, *, aligned_timeout_ms: int | None, has_cap: bool) -> str | None:
+def course_of(mode: str | None, *, aligned_timeout_ms: int | None, is_capped: bool) -> str | None:
     """Return in words how a checkpoint of this mode went. Return None if its mode is not known.
 
-    An unaligned checkpoint of a job with an aligned timeout began aligned. A cap on in-flight data limits what an
-    unaligned checkpoint persists. It keeps a checkpoint aligned if nothing could be overtaken within it.
+    An unaligned checkpoint of a job with an aligned timeout began aligned. With ``is_capped``, a cap on in-flight data
+    made the checkpoint wait or persist less. It keeps a checkpoint aligned if nothing could be overtaken within it.
     """
     if mode is None:
         return None
     words = MODE_WORDS.get(mode, mode)
     if mode not in (Mode.ALIGNED, Mode.UNALIGNED):
         return words
-    if has_cap:
+    if is_capped:
         return f"{words}, capped"
     if mode == Mode.UNALIGNED and aligned_timeout_ms:
         return f"aligned, then unaligned after {_spelled(aligned_timeout_ms)}"
@@ -45,12 +45,16 @@ def course_of(mode: str | None, *, aligned_timeout_ms: int | None, has_cap: bool
 
 
 def course_of_checkpoint(header: CheckpointHeader, config: CheckpointConfig | None = None) -> str | None:
-    """Return in words how a checkpoint went, by the settings of its run."""
+    """Return in words how a checkpoint went, by the settings of its run.
+
+    A checkpoint under a cap that made no subtask wait is named as one without a cap: it had nothing in flight, or less
+    than the cap. If that was not reported, the words name the cap.
+    """
     mode = mode_of_checkpoint(header, config)
     if config is None or header.kind is not CheckpointKind.CHECKPOINT or not config.is_unaligned_enabled:
-        return course_of(mode, aligned_timeout_ms=None, has_cap=False)
-    has_cap = config.inflight_cap_bytes is not None
-    return course_of(mode, aligned_timeout_ms=config.aligned_timeout_ms, has_cap=has_cap)
+        return course_of(mode, aligned_timeout_ms=None, is_capped=False)
+    is_capped = config.inflight_cap_bytes is not None and header.cap_bound_count != 0
+    return course_of(mode, aligned_timeout_ms=config.aligned_timeout_ms, is_capped=is_capped)
 
 
 def _spelled(ms: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from backend.contracts.flink import (
     NOT_YET,
+    RUNTIME_CAP_BOUND,
     RUNTIME_PROTOCOL,
     RUNTIME_SPILLING,
     TYPE_CHECKPOINT,
@@ -150,6 +151,8 @@ def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Obj
         entry |= {"external_path": checkpoint.external_path, "discarded": checkpoint.is_discarded}
     if checkpoint.protocol is not None:
         entry[RUNTIME_PROTOCOL] = checkpoint.protocol
+    if checkpoint.cap_bound_count is not None:
+        entry[RUNTIME_CAP_BOUND] = checkpoint.cap_bound_count
     if checkpoint.failed_at_us is not None:
         failed = view.epoch_ms(checkpoint.failed_at_us)
         entry["end_to_end_duration"] = failed - view.epoch_ms(checkpoint.triggered_at_us)

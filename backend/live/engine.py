@@ -367,6 +367,7 @@ class RuntimeEngine:
             savepoint_format=None if record.savepoint is None else record.savepoint.format.value,
             is_synchronous=record.barrier.snapshot_type.is_synchronous,
             protocol=record.barrier.alignment.protocol,
+            cap_bound_count=record.cap_bound_count,
         )
 
 

@@ -91,6 +91,8 @@ class CheckpointView:
     """Whether the job stops after this savepoint."""
     protocol: str | None = None
     """The protocol, if Flink does not have it."""
+    cap_bound_count: int | None = None
+    """Number of subtasks at which the in-flight cap made the checkpoint wait or persist less; None without a cap."""
 
     @property
     def is_savepoint(self) -> bool:

@@ -350,6 +350,7 @@ def header(document: Document, *, names_unaligned: bool = True) -> CheckpointHea
         is_discarded=None if discarded is None else discarded.truth(),
         savepoint_format=_SAVEPOINT_FORMATS.get(_optional_text(document.find("savepointFormat")) or ""),
         protocol=_protocol(document),
+        cap_bound_count=if_given(Document.count, document.find(flink.RUNTIME_CAP_BOUND)),
     )
 
 

@@ -16,7 +16,7 @@ from backend.domain.checkpoint_mode import course_of
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.job.graph import Graph
-from backend.runtime.measure.cap_decisions import CapDecision
+from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.measure.requested import Savepoint
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
@@ -325,6 +325,14 @@ class MeasuredCheckpoint:
         return most
 
     @property
+    def cap_bound_count(self) -> int | None:
+        """Number of subtasks that waited or persisted less because of the cap (CAP-7); None without a cap."""
+        if not self.barrier.is_capped:
+            return None
+        decisions = [ack.measured.cap for ack in self.acks.values()]
+        return sum(d is not None and d.action is not CapAction.OVERTOOK for d in decisions)
+
+    @property
     def course(self) -> str:
         """How the checkpoint went, in words. The alignment of its barrier says only how it began (OPT-6, CAP-3)."""
         barrier = self.barrier
@@ -332,7 +340,7 @@ class MeasuredCheckpoint:
             return barrier.alignment.value
         mode = Mode.UNALIGNED if self.persisted_bytes else Mode.ALIGNED
         timeout_ms = (barrier.aligned_timeout_us or 0) // 1000
-        return course_of(mode, aligned_timeout_ms=timeout_ms, has_cap=barrier.is_capped) or mode.value
+        return course_of(mode, aligned_timeout_ms=timeout_ms, is_capped=bool(self.cap_bound_count)) or mode.value
 
     @property
     def is_consistent_for_queries(self) -> bool:

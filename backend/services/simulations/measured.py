@@ -88,6 +88,7 @@ def checkpoint_of(record: MeasuredCheckpoint) -> Checkpoint:
         is_discarded=record.is_discarded,
         savepoint_format=None if record.savepoint is None else SavepointFormat(record.savepoint.format.value.lower()),
         protocol=record.barrier.alignment.protocol,
+        cap_bound_count=record.cap_bound_count,
     )
     details = tuple(
         _detail(record, VertexId(v.id), [(i, s) for s in range(v.parallelism)])

@@ -203,6 +203,8 @@ checkpoints = Table(
     Column("is_discarded", Boolean),
     Column("savepoint_format", Text),
     Column("protocol", Text),
+    # The number of subtasks at which a cap on in-flight data had an effect. Only the reference runtime reports it.
+    Column("cap_bound_count", Integer),
     # The largest values over all subtasks, computed when the details are written.
     Column("start_delay_max_ms", BigInteger),
     Column("alignment_max_ms", BigInteger),

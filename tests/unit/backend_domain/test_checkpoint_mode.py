@@ -83,6 +83,26 @@ def test_a_checkpoint_is_named_as_it_went(is_unaligned: bool | None, changed: di
     assert course_of_checkpoint(header, replace(EXACT, **({"is_unaligned_enabled": True} | changed))) == course
 
 
+@pytest.mark.parametrize(
+    ("is_unaligned", "bound", "course"),
+    [
+        (False, 0, "aligned"),
+        (True, 0, "unaligned"),
+        (False, 1, "aligned, capped"),
+        (True, 3, "unaligned, capped"),
+        # An older version did not report it.
+        (False, None, "aligned, capped"),
+    ],
+)
+def test_a_cap_is_named_if_it_had_an_effect_and_not_if_nothing_was_in_flight(
+    is_unaligned: bool, bound: int | None, course: str
+):
+    header = replace(completed(1, detail(LAST, first=[1, 2])).header, is_unaligned=is_unaligned, cap_bound_count=bound)
+    config = replace(EXACT, is_unaligned_enabled=True, aligned_timeout_ms=0, inflight_cap_bytes=64_000)
+
+    assert course_of_checkpoint(header, config) == course
+
+
 def test_a_savepoint_of_a_job_with_a_timeout_and_a_checkpoint_of_an_unknown_job_are_named_by_their_mode():
     config = replace(EXACT, is_unaligned_enabled=True, aligned_timeout_ms=1_000)
     header = replace(completed(1, detail(LAST, first=[1, 2])).header, is_unaligned=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backend.domain.address_rules import is_host, is_rule
+from backend.domain.connection import CredentialPolicy
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 PREFIX = "BARRIERSCOPE_"
@@ -41,6 +43,7 @@ _VISIBLE = re.compile(r"[!-~]{16,512}", re.ASCII)
 _VISIBLE_ALLOWED = "16 to 512 visible ASCII characters; for example the output of `openssl rand -hex 32`"
 
 
+_PREFIX_FORM = re.compile(r"[A-Z][A-Z0-9_]{2,99}", re.ASCII)
 _AGE_RULE = re.compile(r"(?P<label>[^=,:\s]+)=(?P<value>[^,]*):(?P<days>\d+(\.\d+)?)", re.ASCII)
 _AGE_MAX_DAYS = 3660
 
@@ -83,6 +86,22 @@ def _public_url(value: str) -> str:
         is_valid = False
     if not is_valid:
         raise ValueError(f"the host or the port of {value!r} is not valid")
+    return value
+
+
+def _env_prefix(value: str) -> str:
+    if not _PREFIX_FORM.fullmatch(value):
+        raise ValueError(f"{value!r} is not the beginning of the names of variables, such as FLINK_")
+    own = {PREFIX + name.upper() for name in Settings.model_fields} | {SECRET_PREFIX}
+    clash = next((name for name in sorted(own) if name.startswith(value)), None)
+    if clash is not None:
+        raise ValueError(f"{value!r} would give users of the API the value of {clash}; use another beginning")
+    return value
+
+
+def _credentials_folder(value: Path) -> Path:
+    if not value.is_absolute() or ".." in value.parts or value == Path("/"):
+        raise ValueError(f"{str(value)!r} is not the absolute path of a folder of its own")
     return value
 
 
@@ -176,6 +195,16 @@ class Settings(BaseSettings):
     If it is empty, all are allowed if only this machine can reach the API, and none if the API listens beyond loopback
     or if ``public_url`` or ``trusted_proxies`` describes a proxy.
     """
+    targets_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
+    """File ``targets.yaml`` with targets that ``up`` and ``collect`` read, and read again when it changes."""
+    target_credentials_env_prefix: Annotated[
+        Annotated[str, AfterValidator(_env_prefix)] | None, BeforeValidator(_none_if_empty)
+    ] = None
+    """Targets that are added through the API may name variables that begin with this as credentials. Default: none."""
+    target_credentials_dir: Annotated[
+        Annotated[Path, AfterValidator(_credentials_folder)] | None, BeforeValidator(_none_if_empty)
+    ] = None
+    """Targets that are added through the API may name files in this folder as credentials. Default: none."""
     auto_roll_back: bool = False
     """Whether a change that Barrierscope sent to a running job is rolled back if the checkpoints are worse after it.
 
@@ -195,6 +224,8 @@ class Settings(BaseSettings):
     """File that a long-running role touches every 5 s, so that a probe can check its age."""
     log_level: LogLevel = LogLevel.INFO
     """Severity of the least severe log lines that are written."""
+    xdg_config_home: Annotated[Path | None, Field(validation_alias="XDG_CONFIG_HOME")] = None
+    """Folder for configuration in the XDG standard. ``diagnose`` reads ``barrierscope/targets.yaml`` in it."""
     xdg_data_home: Annotated[Path | None, Field(validation_alias="XDG_DATA_HOME")] = None
     """Folder for user data in the XDG standard. If the variable is not set, this is ``~/.local/share``."""
     xdg_runtime_dir: Annotated[Path | None, Field(validation_alias="XDG_RUNTIME_DIR")] = None
@@ -219,6 +250,20 @@ class Settings(BaseSettings):
             why = getattr(error, "strerror", None) or "it is not text"
             raise _environment("API_TOKEN_FILE", f"{self.api_token_file} cannot be read ({why})", None) from None
         return _token(text.strip(), "API_TOKEN_FILE")
+
+    def credential_policy(self) -> CredentialPolicy:
+        """Return which credentials targets that are added through the API may name."""
+        folder = self.target_credentials_dir
+        return CredentialPolicy(
+            is_everything_allowed=False,
+            env_prefix=self.target_credentials_env_prefix,
+            folder=None if folder is None else str(folder),
+        )
+
+    def config_home(self) -> Path:
+        """Return the folder of Barrierscope's own configuration files of this user."""
+        home = self.xdg_config_home if self.xdg_config_home and self.xdg_config_home.is_absolute() else None
+        return (home or Path.home() / ".config") / "barrierscope"
 
     def data_dir_or_default(self) -> Path:
         """Return the folder for the data of ``up``.
@@ -297,6 +342,11 @@ def secret_at(reference: str, folder: Path | None) -> str | None:
         except (OSError, ValueError):
             return None
     return None
+
+
+def credential_environment() -> Mapping[str, str]:
+    """Return the variables that references to credentials name. It is read for each request."""
+    return os.environ
 
 
 def child_environment(**values: str) -> dict[str, str]:

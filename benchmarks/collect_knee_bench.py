@@ -46,6 +46,7 @@ import orjson
 import uvloop
 
 from backend.cli.garbage import collect_garbage_less_often
+from backend.domain.connection import PLAIN, ConnectionOptions
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import TargetId
 from backend.domain.observation import NOTHING_SHED, Observation
@@ -155,6 +156,8 @@ class _Row:
     name: str = "played"
     labels: Mapping[str, str] = field(default_factory=dict)
     origin: TargetOrigin = TargetOrigin.API
+    connection: ConnectionOptions = PLAIN
+    interval_s: float | None = None
 
 
 class _Rows:

@@ -17,7 +17,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Protocol, TypeAlias
 
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import ConnectionOptions, Reach
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.inspection import Inspected, InspectionRequest
@@ -139,6 +139,12 @@ class TargetRow(Protocol):
     @property
     def origin(self) -> TargetOrigin: ...
 
+    @property
+    def connection(self) -> ConnectionOptions: ...
+
+    @property
+    def interval_s(self) -> float | None: ...
+
 
 class TargetSource(Protocol):
     """Leases targets to this process. Implemented by ``backend.store.targets.leases.TargetLeases``."""
@@ -172,10 +178,8 @@ class Probed:
 class OpenTarget(Protocol):
     """Opens a target for polling. The target's connections are closed when the context ends."""
 
-    def __call__(
-        self, target: TargetRow, known: KnownRuns, *, rules: AddressRules
-    ) -> AbstractAsyncContextManager[Collector]:
-        """Return a collector of ``target``, which connects only to addresses that ``rules`` allow.
+    def __call__(self, target: TargetRow, known: KnownRuns, *, reach: Reach) -> AbstractAsyncContextManager[Collector]:
+        """Return a collector of ``target``, which connects as ``reach`` says.
 
         If the target no longer lists a run of ``known``, the collector reports that the run has ended. If the target
         has dropped checkpoints that are newer than the newest one stored, the collector counts them as shed.
@@ -190,10 +194,10 @@ class OpenTarget(Protocol):
 class ProbeTarget(Protocol):
     """Tests the connection to the target at ``url`` once. The result is not stored.
 
-    Each request may take ``timeout_s`` seconds. Only addresses that ``rules`` allow are connected to.
+    Each request may take ``timeout_s`` seconds. ``reach`` has the allowed addresses and the credentials.
     """
 
-    async def __call__(self, url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
+    async def __call__(self, url: str, timeout_s: float, *, reach: Reach) -> Probed:
         """Return what the target reports.
 
         Raises:
@@ -205,7 +209,7 @@ class ProbeTarget(Protocol):
 class ChangeTargetSettings(Protocol):
     """Changes settings of a running job, either all of them or none, or sends it a request.
 
-    Only addresses that ``rules`` allow are connected to.
+    ``reach`` has the allowed addresses and the credentials.
     """
 
     async def __call__(
@@ -216,7 +220,7 @@ class ChangeTargetSettings(Protocol):
         timeout_s: float,
         token: str | None,
         *,
-        rules: AddressRules,
+        reach: Reach,
     ) -> None:
         """Change the job that runs as ``engine_run_id``. ``token`` is sent to ``url`` only.
 
@@ -231,11 +235,11 @@ class ChangeTargetSettings(Protocol):
 class InspectTarget(Protocol):
     """Reads the threads or the sampled stacks of a running subtask. The result is not stored.
 
-    Only addresses that ``rules`` allow are connected to.
+    ``reach`` has the allowed addresses and the credentials.
     """
 
     async def __call__(
-        self, url: str, engine_run_id: str, request: InspectionRequest, timeout_s: float, *, rules: AddressRules
+        self, url: str, engine_run_id: str, request: InspectionRequest, timeout_s: float, *, reach: Reach
     ) -> Inspected:
         """Return a ``ThreadDump`` for ``ReadThreads``, and a ``FlameGraph`` for ``SampleStacks``.
 

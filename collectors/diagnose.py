@@ -31,10 +31,10 @@ from backend.analysis.verdict import without_data
 from backend.analysis.verdict.verdict import considered_count, diagnose
 from backend.contracts import flink
 from backend.domain import spelling
-from backend.domain.address_rules import EVERYWHERE
 from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
+from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import (
     FieldProblem,
@@ -101,12 +101,13 @@ def run(
     logs: Sequence[str] = (),
     event_logs: Sequence[str] = (),
     observe: Observe | None = None,
+    reach: Reach = ANYWHERE,
 ) -> int:
     """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target and one of its jobs could be read.
 
     Return 1 if there are jobs, and none of them could be read. With ``logs``, print what these files tell too, and with
     ``event_logs`` the diagnosis of the queries in these event logs of Spark; ``url`` may then be empty. ``observe``
-    parses Spark's events; it is the parser of the ingest API.
+    parses Spark's events; it is the parser of the ingest API. ``reach`` has the credentials for the target.
 
     With ``is_quick``, do not wait until the engine has fetched its metrics a second time. After ``deadline_s``, print
     what is known by then, and what was left out.
@@ -123,9 +124,9 @@ def run(
         problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(DiagnosisFormat))
         raise InvalidInputError([problem], what="option") from None
     if logs or event_logs or not url:
-        asked = partial(ask, url, job=job, is_quick=is_quick, deadline_s=deadline_s) if url else None
+        asked = partial(ask, url, job=job, is_quick=is_quick, deadline_s=deadline_s, reach=reach) if url else None
         return diagnose_files(Wanted(job, wanted, is_verbose=is_verbose), logs, event_logs, ask=asked, observe=observe)
-    answer = ask(url, job=job, is_quick=is_quick, deadline_s=deadline_s)
+    answer = ask(url, job=job, is_quick=is_quick, deadline_s=deadline_s, reach=reach)
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
     sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
@@ -133,34 +134,50 @@ def run(
     return 0 if not answer.jobs or any(job.is_read for job in answer.jobs) else 1
 
 
-def ask(url: str, *, job: str | None, is_quick: bool, deadline_s: float, join: Join | None = None) -> Answer:
+def ask(
+    url: str,
+    *,
+    job: str | None,
+    is_quick: bool,
+    deadline_s: float,
+    join: Join | None = None,
+    reach: Reach = ANYWHERE,
+) -> Answer:
     """Return the diagnoses of the jobs at ``url``. This raises the same errors as ``run``.
 
     ``join`` adds to the evidence of a job what another source tells of it.
     """
     with StepLine() as show_step:
-        asked = _asked(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s, join=join)
-        return asyncio.run(asked)
+        named = partial(_read_at, url, show_step=show_step, deadline_s=deadline_s, reach=reach)
+        read = partial(named, job=job, is_quick=is_quick, join=join)
+        return asyncio.run(_asked(url, read, show_step=show_step, deadline_s=deadline_s, reach=reach))
 
 
 async def _asked(
-    url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float, join: Join | None = None
+    url: str, read: Callable[[], Awaitable[Answer]], *, show_step: ShowStep, deadline_s: float, reach: Reach
 ) -> Answer:
     began_s = time.monotonic()
     show_step(f"asking {_shown(url)}")
-    await check_page(url, timeout_s=min(TIMEOUT_S, deadline_s), rules=EVERYWHERE)
+    await check_page(url, timeout_s=min(TIMEOUT_S, deadline_s), reach=reach)
     try:
-        return await _read_at(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s, join=join)
+        return await read()
     except TargetProtocolError as error:
         timeout_s = max(0.0, min(TIMEOUT_S, deadline_s - (time.monotonic() - began_s)))
-        ask = partial(ask_once, timeout_s=timeout_s, rules=EVERYWHERE)
-        raise await better_error(error, url, ask, rules=EVERYWHERE, timeout_s=timeout_s) from None
+        ask = partial(ask_once, timeout_s=timeout_s, reach=reach)
+        raise await better_error(error, url, ask, reach=reach, timeout_s=timeout_s) from None
 
 
 async def _read_at(
-    url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float, join: Join | None = None
+    url: str,
+    *,
+    job: str | None,
+    show_step: ShowStep,
+    is_quick: bool,
+    deadline_s: float,
+    join: Join | None,
+    reach: Reach,
 ) -> Answer:
-    async with open_transport(url, timeout_s=min(TIMEOUT_S, deadline_s), rules=EVERYWHERE) as transport:
+    async with open_transport(url, timeout_s=min(TIMEOUT_S, deadline_s), reach=reach) as transport:
         clock = WallClock()
         paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=clock.sleep)
         return await answer_of(

@@ -5,14 +5,14 @@ The role ``api`` finds ``inspect`` through the entry point ``barrierscope.roles:
 
 from __future__ import annotations
 
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import ConflictError
 from backend.domain.inspection import Inspected, InspectionRequest
 from collectors.kinds import find_kind
 
 
 async def inspect(
-    url: str, engine_run_id: str, request: InspectionRequest, timeout_s: float, *, kind: str, rules: AddressRules
+    url: str, engine_run_id: str, request: InspectionRequest, timeout_s: float, *, kind: str, reach: Reach
 ) -> Inspected:
     """Return the threads or stacks that ``request`` asks for, from the target of ``kind`` at ``url``.
 
@@ -26,4 +26,4 @@ async def inspect(
     if of_kind is None:
         text = f"threads cannot be read from targets of kind {kind!r}"
         raise ConflictError(text, kind="inspection-not-available")
-    return await of_kind(url, engine_run_id, request, timeout_s, rules=rules)
+    return await of_kind(url, engine_run_id, request, timeout_s, reach=reach)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -150,6 +150,9 @@ class CollectorManager:
                 await self._pause(self._options.restart_pause_s, stop)
 
     async def _read(self, row: TargetRow, stop: asyncio.Event) -> None:
+        options = self._options.loop
+        if row.interval_s is not None:
+            options = replace(options, interval_s=row.interval_s)
         async with self._open_collector(row) as collector:
             loop = TargetLoop(
                 row.id,
@@ -158,7 +161,7 @@ class CollectorManager:
                 clock=self._clock,
                 pause=self._pause,
                 random=self._random,
-                options=self._options.loop,
+                options=options,
                 gate=self._gate,
             )
             await loop.run(stop)
@@ -171,4 +174,9 @@ class CollectorManager:
 
 
 def _is_same(one: TargetRow, other: TargetRow) -> bool:
-    return one.kind == other.kind and one.url == other.url and dict(one.labels) == dict(other.labels)
+    return (
+        (one.kind, one.url, one.interval_s, one.connection)
+        == (other.kind, other.url, other.interval_s, other.connection)
+        and dict(one.labels) == dict(other.labels)
+        and one.origin.is_trusted == other.origin.is_trusted
+    )

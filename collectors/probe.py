@@ -5,16 +5,16 @@ The role ``api`` finds ``probe`` through the entry point ``barrierscope.roles: p
 
 from __future__ import annotations
 
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import TargetUnavailableError
 from collectors.base import Probed
 from collectors.kinds import find_kind
 
 
-async def probe(url: str, timeout_s: float, *, kind: str, rules: AddressRules) -> Probed:
+async def probe(url: str, timeout_s: float, *, kind: str, reach: Reach) -> Probed:
     """Test the connection to the target of ``kind`` at ``url``. Each request takes at most ``timeout_s`` seconds.
 
-    Only addresses that ``rules`` allow are connected to.
+    ``reach`` has the allowed addresses and the credentials.
 
     Raises:
         InvalidInputError: ``url`` is not a valid address for this kind.
@@ -24,4 +24,4 @@ async def probe(url: str, timeout_s: float, *, kind: str, rules: AddressRules) -
     ask = find_kind(kind, url=url).probe
     if ask is None:
         raise TargetUnavailableError(url=url, reason=f"targets of kind {kind!r} cannot be tested")
-    return await ask(url, timeout_s, rules=rules)
+    return await ask(url, timeout_s, reach=reach)

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.observation import JobState, KnownRun, Observation
-from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_unended
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.schema.partitions import Retention
+from backend.store.targets.declared import DeclaredTargets
 from backend.store.targets.leases import CollectorSession, TargetLeases
 from backend.store.wall_clock import WallClock
 from collectors.base import Collector, Judging, KnownRuns, TargetRow, pause
@@ -33,16 +33,17 @@ from collectors.loop import LoopOptions
 from collectors.manager import CollectorManager, ManagerOptions
 from collectors.sink import SpoolingSink
 from collectors.spool import Spool
+from collectors.targets_file import TargetsFileWatch
 
 
 @asynccontextmanager
 async def open_target(
-    row: TargetRow, *, engine: AsyncEngine, rules: AddressRules, spool: Spool | None = None
+    row: TargetRow, *, engine: AsyncEngine, limits: Reach, spool: Spool | None = None
 ) -> AsyncIterator[Collector]:
     """Open a collector for the target.
 
     The collector receives the runs that have not ended, according to the store and the observations in ``spool``,
-    which will be stored later. ``rules`` do not apply to targets that come from the configuration.
+    which will be stored later. ``limits`` do not apply to targets that the operator declared.
 
     Raises:
         InvalidInputError: the target's address is not valid for its kind.
@@ -56,9 +57,8 @@ async def open_target(
     async with reading(engine) as connection:
         stored = await list_unended(connection, row.id)
     known = with_waiting(stored, [] if spool is None else spool.waiting(row.id))
-    is_configured = row.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
-    applied = EVERYWHERE if is_configured else rules
-    async with kind.open(row, known, rules=applied) as collector:
+    reach = limits.towards(row.connection, is_trusted=row.origin.is_trusted)
+    async with kind.open(row, known, reach=reach) as collector:
         yield collector
 
 
@@ -90,7 +90,8 @@ async def run(
     poll_interval_s: float,
     stop: asyncio.Event,
     retention: Retention | None = None,
-    rules: AddressRules = EVERYWHERE,
+    limits: Reach = ANYWHERE,
+    targets_file: Path | None = None,
     spool_dir: Path | None = None,
     spool_max_mib: int = 256,
     judge: Judging | None = None,
@@ -98,7 +99,8 @@ async def run(
     """Read every registered target each ``poll_interval_s`` seconds and store the data, until ``stop`` is set.
 
     Checkpoints that are older than the age limits in ``retention`` are not stored, because they would be dropped at
-    once. Targets that were added through the API are read only at addresses that ``rules`` allow. While PostgreSQL is
+    once. Targets that were added through the API are read only as ``limits`` allow. The targets of ``targets_file`` are
+    read too, and the file is read again when it changes. While PostgreSQL is
     slow or unreachable, observations wait in ``spool_dir``. If ``spool_dir`` is None, a few observations of each target
     wait in memory. ``judge`` is notified of each commit.
 
@@ -119,7 +121,7 @@ async def run(
     manager = CollectorManager(
         TargetLeases(lease_engine, holder=holder),
         sink or writer,
-        partial(open_target, engine=engine, rules=rules, spool=spool),
+        partial(open_target, engine=engine, limits=limits, spool=spool),
         clock=WallClock(),
         pause=pause,
         random=random.random,
@@ -131,6 +133,9 @@ async def run(
                 if sink is not None:
                     group.create_task(sink.replay(stop), name="replay")
                 judging = None if judge is None else group.create_task(judge.run(), name="judge")
+                if targets_file is not None:
+                    watch = TargetsFileWatch(targets_file, DeclaredTargets(engine), clock=WallClock(), pause=pause)
+                    group.create_task(watch.run(stop), name="targets file")
                 await manager.run(stop)
                 if judging is not None:
                     judging.cancel()

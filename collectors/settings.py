@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import ConflictError
 from backend.domain.job_request import JobRequest
 from collectors.kinds import find_kind
@@ -23,7 +23,7 @@ async def change_settings(
     token: str | None,
     *,
     kind: str,
-    rules: AddressRules,
+    reach: Reach,
 ) -> None:
     """Change settings of the job that runs as ``engine_run_id`` on the target of ``kind``, or send it a request.
 
@@ -37,4 +37,4 @@ async def change_settings(
     if of_kind is None:
         text = f"jobs of a target of kind {kind!r} take settings when they start: change them and restart the job"
         raise ConflictError(text, kind="restart-needed")
-    await of_kind(url, engine_run_id, change, timeout_s, token, rules=rules)
+    await of_kind(url, engine_run_id, change, timeout_s, token, reach=reach)

@@ -100,6 +100,7 @@ AREAS = {
         "integration/test_collecting_without_postgres.py",
         "integration/test_target_leases.py",
         "integration/test_declared_targets.py",
+        "contract/test_target_connections.py",
         "integration/test_toy_collector.py",
         "integration/test_spark_causes.py",
         "integration/test_spark_listener_runs.py",

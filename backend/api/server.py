@@ -24,6 +24,7 @@ from backend.api.health import HealthProbe
 from backend.api.splitter import Splitter
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
+from backend.domain.connection import Reach
 from backend.domain.errors import StoreUnavailableError
 from backend.notify.sender import Secrets, Sender
 from backend.services.advice.cards import AdviceService
@@ -131,7 +132,7 @@ def build(
     listening: Listening,
     parts: Parts,
     *,
-    targets: AddressRules,
+    targets: Reach,
     retention: Retention,
     alerting: AlertingOptions,
     auto_roll_back: bool = False,
@@ -186,7 +187,7 @@ def build(
 def build_services(
     engine: AsyncEngine,
     clock: Clock,
-    rules: AddressRules,
+    limits: Reach,
     probe: Probe,
     version: str,
     alerting: AlertingOptions | None = None,
@@ -201,7 +202,8 @@ def build_services(
 ) -> Services:
     """Build every service over one store.
 
-    ``token`` is this service's token, which the live runtime requires too. ``judge`` is notified of each commit of
+    ``limits`` apply to the addresses and the credentials of targets that are added through the API. ``token`` is this
+    service's token, which the live runtime requires too. ``judge`` is notified of each commit of
     pushed events.
     """
     writer = IngestWriter(engine, retention=retention, clock=clock, on_commit=None if judge is None else judge.note)
@@ -210,21 +212,21 @@ def build_services(
     fleet = FleetService(engine, clock, jobs)
     checkpoints = CheckpointService(engine, clock, evidence)
     annotations = AnnotationService(engine, clock)
-    advice = AdviceService(engine, clock, evidence, rules, change_settings, token, jobs, auto_roll_back=auto_roll_back)
+    advice = AdviceService(engine, clock, evidence, limits, change_settings, token, jobs, auto_roll_back=auto_roll_back)
     tiers = quick or QuickTiers()
     models = JobModels(engine, clock, evidence, tiers)
     options = alerting or AlertingOptions()
     links = Links(options.base_url.rstrip("/"))
     return Services(
         status=StatusService(engine, clock, version, retention),
-        targets=TargetService(engine, clock, rules, probe),
+        targets=TargetService(engine, clock, limits, probe),
         fleet=fleet,
         jobs=JobService(engine, clock, evidence, fleet),
         checkpoints=checkpoints,
         progress=ProgressService(engine, clock, checkpoints),
         space_time=SpaceTimeService(engine, checkpoints),
         actions=ActionService(
-            engine, clock, checkpoints, JobChanger(engine, rules, change_settings, token), annotations
+            engine, clock, checkpoints, JobChanger(engine, limits, change_settings, token), annotations
         ),
         alerts=AlertService(engine, clock, links),
         incidents=IncidentService(engine, clock, links),
@@ -247,7 +249,7 @@ def build_services(
         simulations=SimulationService(engine, clock),
         cap_curves=CapCurveService(engine, clock),
         links=LinkService(engine, clock),
-        inspection=InspectionService(engine, clock, rules, inspect),
+        inspection=InspectionService(engine, clock, limits, inspect),
         what_if=WhatIfService(clock, models, SimulationQueue(engine, clock, KIND), advice),
         backtests=BacktestService(engine, clock),
     )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import FieldProblem, HostError, InvalidInputError
-from backend.settings import Settings, names
+from backend.settings import Settings, credential_environment, names
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -59,6 +60,12 @@ def address_rules(host: str, settings: Settings, allowed: str) -> AddressRules:
     """
     listed = names(allowed)
     return AddressRules(not listed and is_loopback(host) and not _has_proxy(settings), listed)
+
+
+def target_limits(host: str, settings: Settings) -> Reach:
+    """Return what users may reach and name as credentials in targets that they add through the API on ``host``."""
+    rules = address_rules(host, settings, settings.allowed_targets)
+    return Reach(rules, policy=settings.credential_policy(), environment=credential_environment())
 
 
 def _has_proxy(settings: Settings) -> bool:

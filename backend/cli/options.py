@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,6 +42,27 @@ class ReportFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+
+
+TargetsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--targets", metavar="FILE", help="File targets.yaml with targets to read; it is read again when it changes."
+    ),
+]
+
+
+def file_of(text: str | None) -> Path | None:
+    """Return the path of an option that names a file, or None if the option is not used.
+
+    Raises:
+        InvalidInputError: ``text`` is empty.
+    """
+    if text is None:
+        return None
+    if not text.strip():
+        raise InvalidInputError([FieldProblem("--targets", "is empty", "the path of a file")], what="option")
+    return Path(text).expanduser()
 
 
 def help_without_command(context: typer.Context) -> None:

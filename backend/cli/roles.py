@@ -21,8 +21,8 @@ from backend.cli.database import DatabaseUrl, database_url_of, plain_url
 from backend.cli.entry_points import load_role
 from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
-from backend.cli.listening import address_rules, bind, is_loopback, listening_token, serve, stop_event
-from backend.cli.options import ReportFormat, job_spec, seconds
+from backend.cli.listening import address_rules, bind, is_loopback, listening_token, serve, stop_event, target_limits
+from backend.cli.options import ReportFormat, TargetsFile, file_of, job_spec, seconds
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import Settings, age_rules, load_settings, names, secret_at
@@ -113,7 +113,7 @@ def api(
             url,
             server.Listening(host, port, token, settings.public_url),
             parts,
-            targets=address_rules(host, settings, settings.allowed_targets),
+            targets=target_limits(host, settings),
             retention=retention_of(settings),
             alerting=server.AlertingOptions(
                 base_url=settings.public_url or f"http://127.0.0.1:{port}",
@@ -182,8 +182,9 @@ def collect(
     poll_interval: Annotated[
         str | None, typer.Option(metavar="TIME", help="Time between two readings of a target [2s].")
     ] = None,
+    targets: TargetsFile = None,
 ) -> None:
-    """Read every registered target, and store the readings."""
+    """Read every registered target, and those of a file, and store the readings."""
     settings = _ready_to_log()
     url = database_url_of(database_url, settings)
     interval_s = settings.poll_interval_s
@@ -200,7 +201,8 @@ def collect(
                     poll_interval_s=interval_s,
                     stop=stop,
                     retention=retention_of(settings),
-                    rules=address_rules(settings.host, settings, settings.allowed_targets),
+                    limits=target_limits(settings.host, settings),
+                    targets_file=file_of(targets) or settings.targets_file,
                     spool_dir=settings.spool_dir,
                     spool_max_mib=settings.spool_max_mib,
                     judge=judge,

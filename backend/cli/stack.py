@@ -62,6 +62,7 @@ class Plan:
     is_verbose: bool
     has_spark_demo: bool
     settings: Settings
+    targets_file: Path | None = None
 
     @property
     def url(self) -> str:
@@ -307,6 +308,8 @@ class Stack:
     def _collect_role(self) -> Role:
         interval = f"{self._plan.poll_interval_s:g}"
         places = {"database_url": self._database_url, "spool_dir": str(self._plan.folder / "spool")}
+        if self._plan.targets_file is not None:
+            places["targets_file"] = str(self._plan.targets_file.absolute())
         return self._role("collect", host=self._plan.host, poll_interval_s=interval, **places)
 
     def _alert_role(self) -> Role:

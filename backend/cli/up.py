@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -16,7 +17,7 @@ import typer
 
 from backend.cli.instance import Instance
 from backend.cli.listening import listening_token
-from backend.cli.options import folder_of, job_spec, seconds
+from backend.cli.options import TargetsFile, file_of, folder_of, job_spec, seconds
 from backend.cli.stack import Plan, Stack
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import load_settings
@@ -58,6 +59,7 @@ def up(
     spark_demo: SparkDemo = True,
     runtime_port: RuntimePort = None,
     poll_interval: Interval = None,
+    targets: TargetsFile = None,
     verbose: Verbose = False,
 ) -> None:
     """Run everything: embedded PostgreSQL, live demo jobs, collector, API and pages. Ctrl-C stops it.
@@ -79,8 +81,10 @@ def up(
         poll_interval_s=interval_s,
         is_verbose=verbose,
         has_spark_demo=demo and spark_demo,
+        targets_file=file_of(targets) or settings.targets_file,
         settings=settings,
     )
+    check_targets_file(plan.targets_file)
     # This call raises an error if a token is required but not set. It is made before anything is started.
     listening_token(plan.host, settings)
     if plan.runtime_port == plan.port:
@@ -88,6 +92,14 @@ def up(
         raise InvalidInputError([problem], what="option")
     with _asked_to_stop() as stop, Instance(plan.folder) as instance:
         Stack(plan, instance, stop).run()
+
+
+def check_targets_file(path: Path | None) -> None:
+    """Raise ``InvalidInputError`` if the file is wrong, before anything is started. Later, the last good list stays."""
+    if path is not None:
+        from backend.contracts.targets_file import read_targets_file
+
+        read_targets_file(path)
 
 
 def _live_jobs(asked: list[str], *, with_demo: bool) -> tuple[str, ...]:

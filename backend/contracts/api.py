@@ -78,17 +78,20 @@ from pydantic import Field
 
 from backend.contracts.bounds import CheckpointBoundsOut, DurationBoundsOut, EvidenceBoundOut
 from backend.contracts.causes import CriticalPathOut, IntermittenceOut, NamesLast, OutlierOut, SecondCauseOut
+from backend.contracts.connection import ConnectionDoc
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
 from backend.contracts.growth import GrowthOut
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
-from backend.contracts.model import Model, OneLine, StrictBool
+from backend.contracts.model import Model, OneLine, StrictBool, one_of
 from backend.contracts.phase_bars import SubtaskPhasesOut as SubtaskPhasesOut
 from backend.contracts.phase_bars import VertexPhasesOut as VertexPhasesOut
 from backend.contracts.replay_debt import WithReplayDebt
 from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, Protocol
+from backend.domain.connection_failure import ConnectionFailure
+from backend.domain.declared_target import INTERVAL_MAX_S, INTERVAL_MIN_S
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import PressureSign
 from backend.domain.observation import JobState
@@ -147,6 +150,15 @@ class TargetIn(Model):
     labels: Labels = {}
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] = "flink"
     """The collector that reads the target: the name of an entry point in the group ``barrierscope.collectors``."""
+    connection: ConnectionDoc | None = None
+    """Credentials, TLS and proxy. Only references that the operator allows are taken (docs/targets.md)."""
+    interval_s: Annotated[float | None, Field(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S, strict=True)] = None
+    """Seconds between two polls. Null: the interval of the collector."""
+    ui_url: Annotated[str | None, Field(max_length=2000)] = None
+    """The address of the engine's web UI as browsers reach it. Null: the address of the target."""
+    links: LinkTemplates = []
+    is_enabled: StrictBool = True
+    """False: the target is listed, but not read."""
 
 
 class TargetPatch(Model):
@@ -161,6 +173,10 @@ class TargetPatch(Model):
     """All links of the target, in the order in which they are shown."""
     links_version: Annotated[str | None, Field(max_length=40)] = None
     """The ``links_version`` that was read. If ``links`` or ``ui_url`` were changed since then, the API answers 409."""
+    connection: ConnectionDoc | None = None
+    """Credentials, TLS and proxy, which replace the former ones as a whole. An empty object removes them."""
+    interval_s: Annotated[float | None, Field(ge=0, le=INTERVAL_MAX_S, strict=True)] = None
+    """Seconds between two polls, at least 0.2. 0: the interval of the collector again."""
 
 
 class TargetHealthOut(Model):
@@ -222,6 +238,14 @@ class TargetOut(Model):
     links: list[LinkTemplate] = []
     links_version: str = ""
     """Changes whenever ``links`` or ``ui_url`` change."""
+    connection: ConnectionDoc | None = None
+    """Credentials by reference, TLS and proxy. Null: none."""
+    interval_s: float | None = None
+    """Seconds between two polls. Null: the interval of the collector."""
+    declared_by: str | None = None
+    """The file or discovery that declares the target, so that it is changed there. Null: it was added by the API."""
+    missing_since: datetime | None = None
+    """From when on it was no longer declared there. It is read for some minutes more."""
     added_at: datetime
 
 
@@ -233,6 +257,11 @@ class TargetTestOut(Model):
     engine_version: str | None = None
     running_jobs: list[str] = []
     problem: str | None = None
+    failure: Annotated[str | None, one_of(ConnectionFailure)] = None
+    """What failed first: the name, TCP, the proxy, TLS (untrusted, expired, wrong name, client certificate), the status
+    of the answer, a redirect, a login page, or that another program answers."""
+    cure: str | None = None
+    """What to do about ``failure``."""
     root: str | None = None
     """The right address, if another path of the given one was found to be the target's root."""
     duration_ms: int

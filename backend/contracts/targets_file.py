@@ -6,6 +6,7 @@ makes no objects. Each problem is told with its line, and no problem repeats a v
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
@@ -29,6 +30,7 @@ SIZE_MAX_BYTES: Final = 2 * 2**20
 TARGETS_MAX: Final = 5_000
 DEFAULT_SOURCE: Final = "targets.yaml"
 _PROBLEMS_MAX = 20
+_SOURCE = re.compile(r"""^source:\s*["']?([A-Za-z0-9][A-Za-z0-9._-]{0,99})["']?\s*(?:#.*)?$""", re.MULTILINE)
 _INTERVAL_ALLOWED = f"a number with a unit from {INTERVAL_MIN_S:g}s to {INTERVAL_MAX_S:g}s, such as 5s or 500ms"
 
 
@@ -95,6 +97,15 @@ def read_targets_file(path: Path) -> DeclaredSet:
     if len(content) > SIZE_MAX_BYTES:
         raise _whole(path, f"is larger than {SIZE_MAX_BYTES // 2**20} MiB")
     return parse_targets(content, where=path)
+
+
+def source_in(path: Path) -> str | None:
+    """Return the name of the set from a file that may be wrong otherwise, or None if it has none."""
+    try:
+        found = _SOURCE.search(path.read_text(encoding="utf-8")[:SIZE_MAX_BYTES])
+    except (OSError, ValueError):
+        return None
+    return None if found is None else found[1]
 
 
 def parse_targets(content: bytes, *, where: Path) -> DeclaredSet:

@@ -188,7 +188,7 @@ def problems_of(options: ConnectionOptions, url: str) -> tuple[FieldProblem, ...
     found = []
     if options.bearer is not None and options.basic is not None:
         found.append(
-            FieldProblem("basic", "is set beside bearer, and a request has one Authorization", "one of the two")
+            FieldProblem("basic", "is set in addition to bearer, and a request has one Authorization", "one of the two")
         )
     if (options.certificate is None) != (options.key is None):
         missing, given = ("key", "certificate") if options.key is None else ("certificate", "key")
@@ -295,9 +295,14 @@ class Reach:
     policy: CredentialPolicy = EVERYTHING
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def without_credentials(self) -> Reach:
-        """Return the reach for another address than that of the target: only the rules are kept."""
-        return Reach(self.rules)
+    def towards(self, options: ConnectionOptions, *, is_trusted: bool) -> Reach:
+        """Return the reach of a target with ``options``. If it ``is_trusted``, no address and no reference is refused.
+
+        A target is trusted if the operator declared it.
+        """
+        if is_trusted:
+            return Reach(EVERYWHERE, options, EVERYTHING, self.environment)
+        return Reach(self.rules, options, self.policy, self.environment)
 
 
 ANYWHERE: Final = Reach()

@@ -36,6 +36,8 @@ import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.domain.connection_failure import ConnectionFailure
+
 
 class BarrierscopeError(Exception):
     """The base class of every error here. It is never raised itself."""
@@ -153,11 +155,15 @@ class LeadershipLostError(DomainError):
 
 
 class TargetUnavailableError(UpstreamError):
-    """A target refused the connection, has an unknown host name, or did not respond in time."""
+    """A target refused the connection, has an unknown host name, or did not respond in time.
 
-    def __init__(self, *, url: str, reason: str) -> None:
+    ``failure`` is what failed; None if that is not known.
+    """
+
+    def __init__(self, *, url: str, reason: str, failure: ConnectionFailure | None = None) -> None:
         self.url = url
         self.reason = reason
+        self.failure = failure
         super().__init__(f"{url}: {reason}")
 
 
@@ -166,6 +172,7 @@ class TargetProtocolError(UpstreamError):
 
     ``is_passing`` is whether the response looks like that of a proxy or of a broken connection. The same request may
     then get a valid response at once. ``redirected_to`` is the path of a redirect that stays on the target's origin.
+    ``failure`` is what failed.
     """
 
     def __init__(
@@ -176,12 +183,14 @@ class TargetProtocolError(UpstreamError):
         status: int | None = None,
         is_passing: bool = False,
         redirected_to: str | None = None,
+        failure: ConnectionFailure = ConnectionFailure.NOT_THIS_KIND,
     ) -> None:
         self.url = url
         self.reason = reason
         self.status = status
         self.is_passing = is_passing
         self.redirected_to = redirected_to
+        self.failure = failure
         super().__init__(f"{url}: {reason}")
 
 

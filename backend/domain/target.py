@@ -33,3 +33,8 @@ class TargetOrigin(StrEnum):
     BUILT_IN = "built-in"
     PUSH = "push"
     """The target added itself by pushing its own data. No collector reads it."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the operator chose the address and the credentials, so that nothing is refused."""
+        return self in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)

@@ -1,39 +1,48 @@
 """Sends HTTP requests to a target with Flink's REST API, with limits against hostile or broken targets.
 
 There are at most two connections, with a total timeout and a connect timeout. Redirects, cookies and proxies from the
-environment are not used. A body is counted *after* decompression and refused beyond ``BODY_MAX_BYTES``. So an endless
-response or a gzip bomb takes no more memory than this limit. A URL may contain credentials; messages show it without
-them.
+environment are not used, so credentials are sent to the target's own origin only. A body is counted *after*
+decompression and refused beyond ``BODY_MAX_BYTES``. So an endless response or a gzip bomb takes no more memory than
+this limit. A URL may contain credentials; messages show it without them.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import orjson
 from aiohttp import AddrInfoType
 from yarl import URL
 
-from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.address_rules import AddressRules
 from backend.domain.bounded_body import BODY_MAX_BYTES, PIECE_BYTES, BodyRefusedError, BoundedBody
+from backend.domain.connection import ANYWHERE, Reach
+from backend.domain.connection_failure import ConnectionFailure, of_status
 from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
 from backend.domain.text import clean
+from collectors.credentials import CredentialError, Credentials
+from collectors.flink.failures import connection_failure
 
 CONNECTIONS_MAX: Final = 2
 _CONNECT_TIMEOUT_MAX_S = 5.0
 _REASON_MAX = 300
 _ERROR_BODY_MAX_BYTES = 64 * 1024
 _ACCEPTED = 202
+_PROXY_CREDENTIALS = 407
 _OF_PROXY = (502, 503, 504)
+_BAD_REQUEST = 400
+# What nginx and others answer to a request over TLS without an accepted client certificate, and without TLS.
+_WANTS_CERTIFICATE = re.compile(rb"No required SSL certificate|SSL certificate error", re.IGNORECASE)
+_WANTS_TLS = re.compile(rb"plain HTTP request was sent to HTTPS port", re.IGNORECASE)
+_PASSWORD_FIELD = re.compile(rb"""type\s*=\s*["']?password""", re.IGNORECASE)
 _LOGIN = re.compile(r"log[-_]?in|sign[-_]?in|sso|auth|saml", re.IGNORECASE)
 _ALLOWED = "http:// or https:// with a host, without query and fragment"
 
@@ -79,25 +88,26 @@ def _refused(problem: str) -> InvalidInputError:
 
 
 @asynccontextmanager
-async def open_transport(
-    url: str, *, timeout_s: float, rules: AddressRules = EVERYWHERE
-) -> AsyncIterator[AiohttpTransport]:
+async def open_transport(url: str, *, timeout_s: float, reach: Reach = ANYWHERE) -> AsyncIterator[AiohttpTransport]:
     """Open a transport to the target at ``url``. Its connections are closed when the context ends.
 
-    It connects only to addresses that ``rules`` allow.
+    It connects only to addresses that ``reach`` allows, with its credentials, certificates and proxy.
 
     Raises:
         InvalidInputError: ``url`` is not an http(s) address.
     """
     target = parse_target_url(url)
+    _check_host_behind_proxy(target, reach)
     headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "barrierscope"}
     if target.authorization is not None:
         headers["Authorization"] = target.authorization
+    proxy = reach.options.proxy
+    connected = target.root if proxy is None else URL(proxy.url)
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=CONNECTIONS_MAX,
             limit_per_host=CONNECTIONS_MAX,
-            socket_factory=partial(_socket_to, rules, target.root.raw_host or ""),
+            socket_factory=partial(_socket_to, reach.rules, connected.raw_host or ""),
         ),
         timeout=aiohttp.ClientTimeout(total=timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_MAX_S)),
         # This module decompresses a body in pieces and counts the bytes. The library would decompress a whole chunk
@@ -109,7 +119,16 @@ async def open_transport(
         max_field_size=16 * 1024,
     )
     async with session:
-        yield AiohttpTransport(session, target, timeout_s=timeout_s)
+        yield AiohttpTransport(session, target, timeout_s=timeout_s, reach=reach)
+
+
+def _check_host_behind_proxy(target: TargetUrl, reach: Reach) -> None:
+    """Check the host of a target that a proxy connects to. No socket of this process is connected to it."""
+    host = target.root.raw_host or ""
+    if reach.options.proxy is not None and not reach.rules.allows_host(host):
+        raise TargetUnavailableError(
+            url=target.shown, reason=f"the host {host} is not allowed here", failure=ConnectionFailure.ADDRESS
+        )
 
 
 def _socket_to(rules: AddressRules, host: str, info: AddrInfoType) -> socket.socket:
@@ -127,8 +146,12 @@ def _socket_to(rules: AddressRules, host: str, info: AddrInfoType) -> socket.soc
 class AiohttpTransport:
     """Implements ``FlinkTransport`` with one aiohttp session."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: TargetUrl, *, timeout_s: float) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, target: TargetUrl, *, timeout_s: float, reach: Reach = ANYWHERE
+    ) -> None:
         self._session = session
+        self._credentials = Credentials(reach)
+        self._server_name = reach.options.server_name
         self._shown = target.shown
         self._root = str(target.root).rstrip("/")
         self._timeout_s = timeout_s
@@ -159,34 +182,75 @@ class AiohttpTransport:
         where = self._shown + path.partition("?")[0]
         url = URL(self._root + path, encoded=True)
         try:
-            async with self._session.request(
-                method, url, data=body, headers=headers, allow_redirects=False
-            ) as response:
+            options = self._options(headers)
+        except CredentialError as error:
+            raise TargetUnavailableError(url=where, reason=error.reason, failure=ConnectionFailure.CREDENTIAL) from None
+        try:
+            async with self._session.request(method, url, data=body, allow_redirects=False, **options) as response:
                 return await self._body(response, where)
         except TimeoutError:
-            raise TargetUnavailableError(url=where, reason=f"no answer within {self._timeout_s:g} s") from None
-        except aiohttp.ClientSSLError as error:
-            raise TargetUnavailableError(url=where, reason=f"no TLS connection ({type(error).__name__})") from None
-        except aiohttp.ClientConnectorError as error:
-            raise TargetUnavailableError(url=where, reason=f"cannot connect: {_os_reason(error.os_error)}") from None
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            raise TargetUnavailableError(url=where, reason=f"connection lost ({type(error).__name__})") from None
+            raise TargetUnavailableError(
+                url=where, reason=f"no answer within {self._timeout_s:g} s", failure=ConnectionFailure.TIMEOUT
+            ) from None
+        except aiohttp.ClientHttpProxyError as error:
+            reason = f"the proxy answers HTTP {error.status}{_of_proxy_status(error.status)}"
+            raise TargetUnavailableError(url=where, reason=reason, failure=ConnectionFailure.PROXY) from None
         except aiohttp.ClientPayloadError:
-            raise TargetProtocolError(url=where, reason="the answer broke off in the middle", is_passing=True) from None
+            raise TargetProtocolError(
+                url=where,
+                reason="the answer broke off in the middle",
+                is_passing=True,
+                failure=ConnectionFailure.LOST,
+            ) from None
+        except (aiohttp.ClientConnectionError, ssl.SSLError) as error:
+            failure, reason = connection_failure(error)
+            raise TargetUnavailableError(url=where, reason=reason, failure=failure) from None
         except (aiohttp.ClientError, ValueError) as error:
             raise TargetProtocolError(url=where, reason=f"does not speak HTTP ({type(error).__name__})") from None
 
+    def _options(self, headers: Mapping[str, str] | None) -> dict[str, Any]:
+        """Return the arguments of a request that depend on the credentials, which are read now.
+
+        ``headers`` win over those of the credentials: a token for a change is that of the live runtime.
+        """
+        options: dict[str, Any] = {"headers": self._credentials.headers() | dict(headers or {})}
+        if (context := self._credentials.tls()) is not None:
+            options["ssl"] = context
+        if self._server_name is not None:
+            options["server_hostname"] = self._server_name
+        if (proxy := self._credentials.proxy()) is not None:
+            options["proxy"] = proxy.url
+            # A tunnel is asked for by a request of its own. A request without TLS goes to the proxy itself.
+            if self._root.startswith("https://"):
+                options["proxy_headers"] = proxy.headers
+            else:
+                options["headers"] |= proxy.headers
+        return options
+
     async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
         if 300 <= response.status < 400:
-            reason = f"answers by a redirect{_redirected(response)}; give its real address"
+            shown = _redirected(response)
+            reason = f"answers by a redirect{shown}; give its real address"
             raise TargetProtocolError(
-                url=where, reason=reason, status=response.status, is_passing=True, redirected_to=_path_of(response)
+                url=where,
+                reason=reason,
+                status=response.status,
+                is_passing=True,
+                redirected_to=_path_of(response),
+                failure=ConnectionFailure.LOGIN_PAGE if "login page" in shown else ConnectionFailure.REDIRECT,
             )
         if response.status not in (200, _ACCEPTED if response.method == "POST" else 200):
             raise await _refused_by(response, where)
         if response.content_type == "text/html":
-            reason = "answers HTML, not Flink's JSON"
-            raise TargetProtocolError(url=where, reason=reason, status=response.status, is_passing=True)
+            body = await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True)
+            is_login = bool(_PASSWORD_FIELD.search(body))
+            raise TargetProtocolError(
+                url=where,
+                reason="answers with a login page, not Flink's JSON" if is_login else "answers HTML, not Flink's JSON",
+                status=response.status,
+                is_passing=True,
+                failure=ConnectionFailure.LOGIN_PAGE if is_login else ConnectionFailure.NOT_THIS_KIND,
+            )
         return await _read(response, where, size_max=BODY_MAX_BYTES)
 
 
@@ -200,8 +264,20 @@ async def _refused_by(response: aiohttp.ClientResponse, where: str) -> TargetPro
     is_passing = response.status in _OF_PROXY and not detail
     if is_passing:
         detail = " of a proxy, which does not reach Flink"
+    failure = of_status(response.status)
+    if response.status == _BAD_REQUEST and _WANTS_CERTIFICATE.search(body):
+        # nginx completes the handshake, and answers the request with this status.
+        failure, detail = ConnectionFailure.TLS_CLIENT_CERTIFICATE, ": the server requires another client certificate"
+    elif response.status == _BAD_REQUEST and _WANTS_TLS.search(body):
+        failure, detail = ConnectionFailure.TLS, ": the port speaks TLS, so the address begins with https://"
+    elif failure is ConnectionFailure.PROXY:
+        detail = _of_proxy_status(response.status)
     return TargetProtocolError(
-        url=where, reason=f"HTTP {response.status}{detail}", status=response.status, is_passing=is_passing
+        url=where,
+        reason=f"HTTP {response.status}{detail}",
+        status=response.status,
+        is_passing=is_passing,
+        failure=failure,
     )
 
 
@@ -264,15 +340,9 @@ def _error_line(body: bytes) -> str:
     return f": {_line(lines[0])}" if lines else ""
 
 
-def _os_reason(error: OSError) -> str:
-    # The library's text repeats the address and hides the reason behind "Connect call failed". So the reason is taken
-    # from the error's code.
-    if isinstance(error, socket.gaierror):
-        return "the name does not resolve"
-    if error.errno is not None and error.errno in errno.errorcode:
-        return os.strerror(error.errno)
-    return _line(str(error))
-
-
 def _line(text: str) -> str:
     return clean(text.strip().partition("\n")[0], length_max=_REASON_MAX)
+
+
+def _of_proxy_status(status: int) -> str:
+    return ": it wants other credentials" if status == _PROXY_CREDENTIALS else ", and does not reach the target"

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import ConflictError, TargetProtocolError
 from backend.domain.inspection import (
     FlameGraph,
@@ -41,7 +41,7 @@ _SERVING = (" for ", " - ", " writer ")
 
 
 async def inspect(
-    url: str, engine_run_id: str, request: InspectionRequest, timeout_s: float, *, rules: AddressRules
+    url: str, engine_run_id: str, request: InspectionRequest, timeout_s: float, *, reach: Reach
 ) -> Inspected:
     """Return the threads or stacks that ``request`` asks for.
 
@@ -53,7 +53,7 @@ async def inspect(
     """
     is_dump = isinstance(request, ReadThreads)
     path = _threads_path(request) if isinstance(request, ReadThreads) else _stacks_path(engine_run_id, request)
-    async with open_transport(url, timeout_s=timeout_s, rules=rules) as transport:
+    async with open_transport(url, timeout_s=timeout_s, reach=reach) as transport:
         try:
             body = await transport.get(path)
         except TargetProtocolError as error:

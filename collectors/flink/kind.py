@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from backend.domain import engines
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from collectors.base import Collector, CollectorKind, KnownRuns, TargetRow
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
@@ -19,13 +19,13 @@ _REQUEST_TIMEOUT_S = 10.0
 
 
 @asynccontextmanager
-async def open_target(target: TargetRow, known: KnownRuns, *, rules: AddressRules) -> AsyncIterator[Collector]:
+async def open_target(target: TargetRow, known: KnownRuns, *, reach: Reach) -> AsyncIterator[Collector]:
     """Open a collector with its own connections to the target.
 
     Raises:
         InvalidInputError: the target's address is not an http(s) address.
     """
-    async with open_transport(target.url, timeout_s=_REQUEST_TIMEOUT_S, rules=rules) as transport:
+    async with open_transport(target.url, timeout_s=_REQUEST_TIMEOUT_S, reach=reach) as transport:
         yield FlinkCollector(transport, target_id=target.id, known=known)
 
 

@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 
 from backend.contracts import flink
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError, WrongRootError
 from backend.domain.observation import JobState
 from backend.domain.web_ui import page_error, without_page
@@ -22,7 +22,7 @@ from collectors.flink.roots import better_error
 _JOBS_MAX = 50
 
 
-async def probe(url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
+async def probe(url: str, timeout_s: float, *, reach: Reach) -> Probed:
     """Test the target at ``url``. Each of the two requests takes at most ``timeout_s`` seconds.
 
     If Flink does not answer at ``url``, other paths of the same origin are tried in what is left of ``timeout_s``.
@@ -36,13 +36,13 @@ async def probe(url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
     clock_s = asyncio.get_running_loop().time
     end_s = clock_s() + timeout_s
     try:
-        return await ask_once(url, timeout_s, rules=rules)
+        return await ask_once(url, timeout_s, reach=reach)
     except TargetProtocolError as error:
-        ask = partial(ask_once, timeout_s=timeout_s, rules=rules)
-        raise await better_error(error, url, ask, rules=rules, timeout_s=max(0.0, end_s - clock_s())) from None
+        ask = partial(ask_once, timeout_s=timeout_s, reach=reach)
+        raise await better_error(error, url, ask, reach=reach, timeout_s=max(0.0, end_s - clock_s())) from None
 
 
-async def check_page(address: str, timeout_s: float, *, rules: AddressRules) -> None:
+async def check_page(address: str, timeout_s: float, *, reach: Reach) -> None:
     """If ``address`` is a page of the web UI, raise an error that names the REST root to which the page belongs.
 
     Return if it is no page, or if no root is found: an address with a query or a fragment is refused later.
@@ -54,7 +54,7 @@ async def check_page(address: str, timeout_s: float, *, rules: AddressRules) -> 
     if (root := without_page(address)) is None:
         return
     try:
-        await probe(root, timeout_s, rules=rules)
+        await probe(root, timeout_s, reach=reach)
     except WrongRootError:
         raise
     except TargetProtocolError:
@@ -62,10 +62,10 @@ async def check_page(address: str, timeout_s: float, *, rules: AddressRules) -> 
     raise page_error(address, parse_target_url(root).shown)
 
 
-async def ask_once(url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
+async def ask_once(url: str, timeout_s: float, *, reach: Reach) -> Probed:
     """Test the target at exactly this address. This raises the same errors as ``probe`` but ``WrongRootError``."""
     try:
-        async with open_transport(url, timeout_s=timeout_s, rules=rules) as transport:
+        async with open_transport(url, timeout_s=timeout_s, reach=reach) as transport:
             info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
             answer = document.read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url)
             entries = parse.jobs_overview(answer)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from yarl import URL
 
 from backend.contracts import flink
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import InvalidInputError, TargetProtocolError, UpstreamError, WrongRootError
 from backend.domain.text import clean
 from collectors.flink import document
@@ -34,7 +34,7 @@ Ask: TypeAlias = Callable[[str], Awaitable[object]]
 
 
 async def better_error(
-    error: TargetProtocolError, address: str, ask: Ask, *, rules: AddressRules, timeout_s: float
+    error: TargetProtocolError, address: str, ask: Ask, *, reach: Reach, timeout_s: float
 ) -> TargetProtocolError:
     """Return the error to report if ``address`` answered with ``error``: with the right root, if one is found.
 
@@ -48,7 +48,7 @@ async def better_error(
             root = await _found(address, paths_to_try(URL(address).raw_path, error.redirected_to), ask)
             if root is not None:
                 return WrongRootError(url=shown, reason=error.reason, root=root)
-            live = await _live_root(address, rules=rules, timeout_s=timeout_s)
+            live = await _live_root(address, reach=reach, timeout_s=timeout_s)
     except (TimeoutError, OSError, UpstreamError):
         return error
     reason = "this is the address of Barrierscope itself"
@@ -85,7 +85,7 @@ async def _found(address: str, paths: tuple[str, ...], ask: Ask) -> str | None:
     return None
 
 
-async def _live_root(address: str, *, rules: AddressRules, timeout_s: float) -> str | None:
+async def _live_root(address: str, *, reach: Reach, timeout_s: float) -> str | None:
     """Return the address of the built-in live runtime if Barrierscope's own API answers at this origin.
 
     The root has the same host. It is not connected to, since its port is another one.
@@ -94,7 +94,7 @@ async def _live_root(address: str, *, rules: AddressRules, timeout_s: float) -> 
         TargetProtocolError: another program answers, or the API requires a token.
     """
     origin = URL(address).with_path("/")
-    async with open_transport(str(origin), timeout_s=timeout_s, rules=rules) as transport:
+    async with open_transport(str(origin), timeout_s=timeout_s, reach=reach) as transport:
         listed = document.read(await transport.get(_OWN_TARGETS), url=transport.url)
     for target in listed.get("items").items():
         if target.get("origin").value != "built-in":

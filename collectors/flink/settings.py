@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import orjson
 
 from backend.contracts import flink
-from backend.domain.address_rules import AddressRules
+from backend.domain.connection import Reach
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TargetProtocolError
 from backend.domain.job_request import (
@@ -41,7 +41,7 @@ async def change_settings(
     timeout_s: float,
     token: str | None,
     *,
-    rules: AddressRules,
+    reach: Reach,
 ) -> None:
     """Change settings of the job that runs as ``engine_run_id`` at ``url``, or send it a request.
 
@@ -58,7 +58,7 @@ async def change_settings(
         raise ConflictError(
             f"{engine_run_id!r} is not a run whose settings can change while it runs", kind="restart-needed"
         )
-    async with open_transport(url, timeout_s=timeout_s, rules=rules) as transport:
+    async with open_transport(url, timeout_s=timeout_s, reach=reach) as transport:
         info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
         _must_be_able(info.engine, change)
         try:

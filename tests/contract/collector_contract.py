@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import pytest
 
-from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.address_rules import AddressRules
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.clock import from_epoch_ms
+from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import EngineRunId
@@ -92,7 +93,7 @@ class CollectorContract:
 
     def open(self, served: Served, known: KnownRuns | None = None) -> AbstractAsyncContextManager[Collector]:
         assert self.kind.open is not None
-        return self.kind.open(Row(self.kind.kind, served.url), known or {}, rules=EVERYWHERE)
+        return self.kind.open(Row(self.kind.kind, served.url), known or {}, reach=ANYWHERE)
 
     async def fresh(self, served: Served) -> list[Handed]:
         """Return the terminal checkpoints that a new collector reports in its first poll."""
@@ -166,7 +167,7 @@ class CollectorContract:
 
     async def test_the_probe_finds_the_same_engine_and_jobs_as_the_collector(self, served: Served) -> None:
         assert self.kind.probe is not None
-        probed = await self.kind.probe(served.url, 5.0, rules=EVERYWHERE)
+        probed = await self.kind.probe(served.url, 5.0, reach=ANYWHERE)
         async with self.open(served) as collector:
             observation = await collector.collect(served.source.now)
         assert (probed.engine, probed.version) == (observation.engine, observation.engine_version)
@@ -181,7 +182,7 @@ class CollectorContract:
         served.fault = fault
         expected = TargetUnavailableError if fault in (Fault.AWAY, Fault.SLOW) else TargetProtocolError
         with pytest.raises(expected):
-            await self.kind.probe(served.url, timeout_s, rules=EVERYWHERE)
+            await self.kind.probe(served.url, timeout_s, reach=ANYWHERE)
 
     async def test_no_address_that_the_rules_refuse_is_connected_to(self, served: Served) -> None:
         assert self.kind.open is not None
@@ -191,8 +192,8 @@ class CollectorContract:
         rules = AddressRules(is_everything_allowed=False, allowed=("localhost", "0.0.0.0/0"))
         allowed = AddressRules(is_everything_allowed=False, allowed=("localhost", "127.0.0.1"))
         with pytest.raises(TargetUnavailableError, match="not allowed here"):
-            await self.kind.probe(url, 5.0, rules=rules)
-        async with self.kind.open(Row(self.kind.kind, url), {}, rules=rules) as collector:
+            await self.kind.probe(url, 5.0, reach=Reach(rules))
+        async with self.kind.open(Row(self.kind.kind, url), {}, reach=Reach(rules)) as collector:
             with pytest.raises(TargetUnavailableError, match="not allowed here"):
                 await collector.collect(served.source.now)
-        assert await self.kind.probe(url, 5.0, rules=allowed)
+        assert await self.kind.probe(url, 5.0, reach=Reach(allowed))

@@ -15,6 +15,7 @@ from functools import cache
 import pytest
 
 from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import BarrierscopeError
 from backend.domain.inspection import ReadThreads
 from backend.notify.kinds.port import Message
@@ -70,21 +71,21 @@ def connected(monkeypatch):
 
 
 async def _test_a_target(url, rules):
-    await probe(url, 5.0, kind="flink", rules=rules)
+    await probe(url, 5.0, kind="flink", reach=Reach(rules))
 
 
 async def _collect(url, rules):
     assert FLINK.open is not None
-    async with FLINK.open(Row("flink", url), {}, rules=rules) as collector:
+    async with FLINK.open(Row("flink", url), {}, reach=Reach(rules)) as collector:
         await collector.collect(_NOW)
 
 
 async def _change_settings(url, rules):
-    await change_settings(url, "a" * 32, {"x": "1"}, 5.0, "a-token", kind="flink", rules=rules)
+    await change_settings(url, "a" * 32, {"x": "1"}, 5.0, "a-token", kind="flink", reach=Reach(rules))
 
 
 async def _read_threads(url, rules):
-    await inspect(url, "a" * 32, ReadThreads("tm-1", "map", 0, 1), 5.0, kind="flink", rules=rules)
+    await inspect(url, "a" * 32, ReadThreads("tm-1", "map", 0, 1), 5.0, kind="flink", reach=Reach(rules))
 
 
 @cache

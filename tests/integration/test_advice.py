@@ -12,6 +12,7 @@ from backend.contracts import advice
 from backend.contracts.api import JobOut, Page, Problem
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.advice import AdviceState, AdviceStep, Metric, Topic
+from backend.domain.connection import ANYWHERE
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.errors import InvalidInputError
 from backend.domain.observation import JobState
@@ -356,7 +357,7 @@ async def test_cards_are_updated_if_their_job_changed_and_otherwise_every_minute
         await lock(connection, job_id)
 
     monkeypatch.setattr(store, "lock_job", noting)
-    service = AdviceService(engine, clock, EvidenceReader(clock), EVERYWHERE, target.change)
+    service = AdviceService(engine, clock, EvidenceReader(clock), ANYWHERE, target.change)
 
     async def looks_after(seconds) -> int:
         clock.at += timedelta(seconds=seconds)

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from backend.contracts.advice import CardOut
-from backend.domain.address_rules import EVERYWHERE
 from backend.domain.advice import AdviceState, AdviceStep
+from backend.domain.connection import ANYWHERE
 from backend.domain.errors import (
     ConflictError,
     FieldProblem,
@@ -43,7 +43,7 @@ async def target(engine, writer, clock):
 
 
 def _service(engine, clock, target, *, auto_roll_back=True):
-    return AdviceService(engine, clock, EvidenceReader(clock), EVERYWHERE, target.change, auto_roll_back=auto_roll_back)
+    return AdviceService(engine, clock, EvidenceReader(clock), ANYWHERE, target.change, auto_roll_back=auto_roll_back)
 
 
 async def _given(service, target, engine) -> CardOut:

@@ -19,8 +19,8 @@ from starlette.applications import Starlette
 from backend.api import server
 from backend.cli.built_in import watch_built_in
 from backend.contracts.advice import RecommendationOut
-from backend.domain.address_rules import EVERYWHERE
 from backend.domain.advice import AdviceState, Topic
+from backend.domain.connection import ANYWHERE
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import InvalidInputError, TargetProtocolError
 from backend.domain.job_request import AbortCheckpoint, StartFrom, StopWithSavepoint, TriggerSavepoint
@@ -99,7 +99,7 @@ def api_root(database):
         database,
         server.Listening("127.0.0.1", port, TOKEN),
         server.Parts(lambda **_: Starlette(), probe, change_settings),
-        targets=EVERYWHERE,
+        targets=ANYWHERE,
         retention=Retention(),
         alerting=server.AlertingOptions(),
     )
@@ -206,14 +206,14 @@ async def test_the_token_is_not_sent_to_the_target_of_a_redirect(runtime):
     listener.heard.clear()
     with _serving(elsewhere, free_port()) as other, pytest.raises(TargetProtocolError, match="redirect"):
         await change_settings(
-            other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN, kind="flink", rules=EVERYWHERE
+            other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN, kind="flink", reach=ANYWHERE
         )
     assert listener.heard == []
 
 
 async def test_requests_reach_the_live_runtime_with_the_token_only(runtime, live_job):
     root, listener = runtime
-    send = partial(change_settings, root, live_job.id, timeout_s=5.0, kind="flink", rules=EVERYWHERE)
+    send = partial(change_settings, root, live_job.id, timeout_s=5.0, kind="flink", reach=ANYWHERE)
     await send(TriggerSavepoint(), token=TOKEN)
     view = live_job.engine.view(job_id=live_job.id, origin_epoch_ms=0, lag_ms=0)
     pending = next(c for c in view.history if c.savepoint_format is not None)

@@ -18,6 +18,7 @@ from backend.advisor.simulating import answered
 from backend.advisor.situation import situation
 from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.domain.advice import Metric, Topic
+from backend.domain.connection import ANYWHERE
 from backend.domain.engines import RUNTIME
 from backend.domain.target import TargetOrigin
 from backend.services.advice.cards import AdviceService
@@ -110,7 +111,7 @@ async def advice_of(engine, clock):
     """Return the advice as a new process reads it."""
     async with reading(engine) as connection:
         (record,) = await list_current(connection)
-    service = AdviceService(engine, clock, EvidenceReader(clock), rules=None, change=None)
+    service = AdviceService(engine, clock, EvidenceReader(clock), ANYWHERE, change=None)
     return await service.of_job(record.id)
 
 

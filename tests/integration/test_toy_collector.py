@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from backend.contracts import api
-from backend.domain.address_rules import EVERYWHERE
+from backend.domain.connection import ANYWHERE
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.targets.leases import TargetLeases
@@ -53,7 +53,7 @@ async def collecting(engine) -> AsyncIterator[None]:
     manager = CollectorManager(
         TargetLeases(engine, holder="test"),
         IngestWriter(engine),
-        partial(open_target, engine=engine, rules=EVERYWHERE),
+        partial(open_target, engine=engine, limits=ANYWHERE),
         clock=WallClock(),
         pause=pause,
         random=random.Random(1).random,

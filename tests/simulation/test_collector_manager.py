@@ -15,6 +15,7 @@ from datetime import datetime
 
 import pytest
 
+from backend.domain.connection import PLAIN, ConnectionOptions
 from backend.domain.engines import FLINK
 from backend.domain.errors import (
     FieldProblem,
@@ -25,6 +26,7 @@ from backend.domain.errors import (
 )
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation, PollCost
+from backend.domain.target import TargetOrigin
 from collectors.base import Collector, TargetRow
 from collectors.loop import LoopOptions
 from collectors.manager import CollectorManager, ManagerOptions
@@ -40,6 +42,9 @@ class Row:
     url: str = "http://flink"
     name: str = "flink"
     labels: Mapping[str, str] = field(default_factory=dict)
+    origin: TargetOrigin = TargetOrigin.API
+    connection: ConnectionOptions = PLAIN
+    interval_s: float | None = None
 
 
 class Targets:

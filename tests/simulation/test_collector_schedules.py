@@ -23,10 +23,11 @@ from pathlib import Path
 
 from backend.domain.checkpoint import CheckpointHeader
 from backend.domain.clock import to_epoch_ms
+from backend.domain.connection import PLAIN, ConnectionOptions
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.observation import NOTHING_SHED, JobObservation, JobState, KnownRun, Observation, Shed
-from backend.domain.target import TargetState
+from backend.domain.target import TargetOrigin, TargetState
 from collectors.base import Collector, TargetRow, pause
 from collectors.flink.collector import CollectorOptions, FlinkCollector
 from collectors.loop import LoopOptions
@@ -51,7 +52,9 @@ class Row:
     url: str = "http://scripted"
     name: str = "scripted"
     labels: Mapping[str, str] = field(default_factory=dict)
-    origin: str = "api"
+    origin: TargetOrigin = TargetOrigin.API
+    connection: ConnectionOptions = PLAIN
+    interval_s: float | None = None
 
 
 @dataclass(frozen=True)

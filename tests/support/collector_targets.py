@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from backend.domain.clock import from_epoch_ms, to_epoch_ms
+from backend.domain.connection import PLAIN, ConnectionOptions
 from backend.domain.ids import TargetId
 from backend.domain.target import TargetOrigin
 from backend.live.rest import PREFIX
@@ -128,6 +129,8 @@ class Row:
     name: str = "target"
     labels: Mapping[str, str] = field(default_factory=dict)
     origin: TargetOrigin = TargetOrigin.API
+    connection: ConnectionOptions = PLAIN
+    interval_s: float | None = None
 
 
 @dataclass

@@ -15,6 +15,7 @@ from backend.api.app import AppDeps, create_app
 from backend.api.server import AlertingOptions, build_services
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
+from backend.domain.connection import NOTHING, CredentialPolicy, Reach
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import TargetUnavailableError
 from backend.services.targets.changing import ChangeSettings
@@ -31,7 +32,7 @@ class Probed:
     running_jobs: tuple[str, ...] = ("orders",)
 
 
-async def probe(url: str, timeout_s: float, *, kind: str, rules: AddressRules) -> ProbeAnswer:
+async def probe(url: str, timeout_s: float, *, kind: str, reach: Reach) -> ProbeAnswer:
     """Report a Flink for every URL, except that a URL with ``dead`` in it cannot be reached."""
     if "dead" in url:
         raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
@@ -46,7 +47,7 @@ async def change_nothing(
     token: str | None,
     *,
     kind: str,
-    rules: AddressRules,
+    reach: Reach,
 ) -> None:
     """Reject every change of settings, because no target can be reached."""
     raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
@@ -57,6 +58,8 @@ def api_over(
     clock: Clock,
     *,
     rules: AddressRules = EVERYWHERE,
+    policy: CredentialPolicy = NOTHING,
+    environment: Mapping[str, str] | None = None,
     target_probe: Probe = probe,
     change_settings: ChangeSettings = change_nothing,
     inspect: Inspect | None = None,
@@ -68,7 +71,7 @@ def api_over(
     services = build_services(
         engine,
         clock,
-        rules,
+        Reach(rules, policy=policy, environment=environment or {}),
         target_probe,
         "0.1.0",
         alerting,

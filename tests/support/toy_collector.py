@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from backend.domain.address_rules import AddressRules
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.connection import Reach
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import EngineRunId, TargetId
@@ -99,15 +99,15 @@ def _instant(ms: int) -> datetime:
 
 
 @asynccontextmanager
-async def open_target(target: TargetRow, known: KnownRuns, *, rules: AddressRules) -> AsyncIterator[Collector]:
+async def open_target(target: TargetRow, known: KnownRuns, *, reach: Reach) -> AsyncIterator[Collector]:
     """Yield a collector with its own connections."""
-    async with open_transport(target.url, timeout_s=TIMEOUT_S, rules=rules) as transport:
+    async with open_transport(target.url, timeout_s=TIMEOUT_S, reach=reach) as transport:
         yield ToyCollector(transport, target.id, known)
 
 
-async def probe(url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
+async def probe(url: str, timeout_s: float, *, reach: Reach) -> Probed:
     """Request the page once, and return the version and the names of the jobs."""
-    async with open_transport(url, timeout_s=timeout_s, rules=rules) as transport:
+    async with open_transport(url, timeout_s=timeout_s, reach=reach) as transport:
         body = await _page(transport)
     return Probed(ENGINE, str(body.get("version")), tuple(sorted(str(j["name"]) for j in body.get("jobs", []))))
 

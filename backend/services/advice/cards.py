@@ -35,9 +35,9 @@ from backend.contracts.advice import (
     WatchOut,
 )
 from backend.contracts.api import Page
-from backend.domain.address_rules import AddressRules
 from backend.domain.advice import AdviceOutcome, AdviceState, AdviceStep, Metric, Topic
 from backend.domain.clock import Clock
+from backend.domain.connection import Reach
 from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
@@ -76,7 +76,7 @@ class AdviceService:
         engine: AsyncEngine,
         clock: Clock,
         evidence: EvidenceReader,
-        rules: AddressRules,
+        limits: Reach,
         change: ChangeSettings | None,
         token: str | None = None,
         jobs: AnalysedJobs | None = None,
@@ -91,7 +91,7 @@ class AdviceService:
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
-        self._changer = JobChanger(engine, rules, change, token)
+        self._changer = JobChanger(engine, limits, change, token)
         self._jobs = jobs or AnalysedJobs(clock, evidence)
         self._sender = CardSender(engine, clock, self._changer)
         self._undoing = AutoRollBack(engine, clock, self._sender, is_always_on=auto_roll_back)

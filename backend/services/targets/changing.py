@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.connection import Reach
 from backend.domain.errors import BarrierscopeError, ConflictError, InvalidInputError, TargetProtocolError
 from backend.domain.job_request import CheckSettings, JobRequest
 from backend.domain.target import TargetOrigin
@@ -44,9 +44,9 @@ class ChangeSettings(Protocol):
         token: str | None,
         *,
         kind: str,
-        rules: AddressRules,
+        reach: Reach,
     ) -> None:
-        """Make the change. Only addresses that ``rules`` allow are connected to.
+        """Make the change. ``reach`` has the allowed addresses and the credentials.
 
         Raises:
             UpstreamError: the target does not make the change.
@@ -70,11 +70,9 @@ class Tried:
 class JobChanger:
     """Sends changes to running jobs. ``token`` authorises changes to the built-in runtime."""
 
-    def __init__(
-        self, engine: AsyncEngine, rules: AddressRules, change: ChangeSettings | None, token: str | None
-    ) -> None:
+    def __init__(self, engine: AsyncEngine, limits: Reach, change: ChangeSettings | None, token: str | None) -> None:
         self._engine = engine
-        self._rules = rules
+        self._limits = limits
         self._change = change
         self._token = token
 
@@ -88,14 +86,14 @@ class JobChanger:
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.
         """
-        target, rules = await reachable(self._engine, self._rules, run.target_id)
+        target, reach = await reachable(self._engine, self._limits, run.target_id)
         if self._change is None:
             raise ConflictError("this process cannot change the settings of targets", kind="apply-unavailable")
         # Only the built-in target gets the token, because its address comes from the configuration. Any other target
         # may belong to a third party.
         token = self._token if target.origin is TargetOrigin.BUILT_IN else None
         try:
-            await self._change(target.url, run.engine_run_id, change, _TIMEOUT_S, token, kind=target.kind, rules=rules)
+            await self._change(target.url, run.engine_run_id, change, _TIMEOUT_S, token, kind=target.kind, reach=reach)
         except TargetProtocolError as error:
             if (refusal := _REFUSALS.get(error.status or 0)) is None:
                 raise
@@ -114,7 +112,7 @@ class JobChanger:
         """
         target = await self.target_of(run)
         try:
-            await reachable(self._engine, self._rules, run.target_id)
+            await reachable(self._engine, self._limits, run.target_id)
         except BarrierscopeError as error:
             return Tried(target, is_checked=False, refusal=str(error))
         try:
@@ -126,17 +124,18 @@ class JobChanger:
         return Tried(target, is_checked=True, refusal=None)
 
 
-async def reachable(engine: AsyncEngine, rules: AddressRules, target_id: str) -> tuple[TargetRecord, AddressRules]:
-    """Return a target, and the rules for connections to it: addresses of the configuration are always allowed.
+async def reachable(engine: AsyncEngine, limits: Reach, target_id: str) -> tuple[TargetRecord, Reach]:
+    """Return a target, and what is needed to connect to it. ``limits`` apply to targets of the API only.
 
     Raises:
         UnknownEntityError: the target was removed.
         InvalidInputError: the target's address is no longer allowed.
     """
     target = await TargetRepository(engine).get(target_id)
-    if target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN):
-        return target, EVERYWHERE
+    reach = limits.towards(target.connection, is_trusted=target.origin.is_trusted)
+    if target.origin.is_trusted:
+        return target, reach
     # The target's address was allowed when it was added. The allow-list may have changed since, so the address is
     # checked again.
-    check_host(rules, urlsplit(target.url).hostname or "")
-    return target, rules
+    check_host(limits.rules, urlsplit(target.url).hostname or "")
+    return target, reach

@@ -14,8 +14,8 @@ from typing import Protocol
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts.inspection import FlameGraphOut, FrameOut, ThreadDumpOut, ThreadOut
-from backend.domain.address_rules import AddressRules
 from backend.domain.clock import Clock
+from backend.domain.connection import Reach
 from backend.domain.errors import ConflictError, RateLimitedError
 from backend.domain.inspection import (
     FlameGraph,
@@ -47,9 +47,9 @@ class Inspect(Protocol):
         timeout_s: float,
         *,
         kind: str,
-        rules: AddressRules,
+        reach: Reach,
     ) -> Inspected:
-        """Return what ``request`` asks for. Only addresses that ``rules`` allow are connected to.
+        """Return what ``request`` asks for. ``reach`` has the allowed addresses and credentials.
 
         Raises:
             ConflictError: the engine does not offer it, or a setting of the engine switches it off.
@@ -70,10 +70,10 @@ class SubtaskKey:
 class InspectionService:
     """Handles requests for thread dumps and flame graphs."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, rules: AddressRules, inspect: Inspect | None) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock, limits: Reach, inspect: Inspect | None) -> None:
         self._engine = engine
         self._clock = clock
-        self._rules = rules
+        self._limits = limits
         self._inspect = inspect
         self._running_count = 0
 
@@ -139,12 +139,12 @@ class InspectionService:
     async def _ask(self, run: RunRecord, request: InspectionRequest) -> Inspected:
         if run.state is JobState.ENDED:
             raise ConflictError("the job has ended, so its subtasks have no threads", kind="job-ended")
-        target, rules = await reachable(self._engine, self._rules, run.target_id)
+        target, reach = await reachable(self._engine, self._limits, run.target_id)
         if self._inspect is None:
             raise ConflictError("this process cannot read threads of targets", kind="inspection-unavailable")
         async with self._turn():
             return await self._inspect(
-                target.url, run.engine_run_id, request, _TIMEOUT_S, kind=target.kind, rules=rules
+                target.url, run.engine_run_id, request, _TIMEOUT_S, kind=target.kind, reach=reach
             )
 
     @asynccontextmanager

@@ -12,15 +12,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from importlib import metadata
 from typing import Protocol, cast
+from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import api
+from backend.contracts.connection import ConnectionDoc
 from backend.contracts.links import LinkTemplate
 from backend.domain.address_rules import AddressRules
 from backend.domain.clock import Clock
+from backend.domain.connection import PLAIN, ConnectionOptions, Reach, problems_of
+from backend.domain.connection_failure import CURES, ConnectionFailure
+from backend.domain.declared_target import INTERVAL_MIN_S
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import (
+    ConflictError,
     FieldProblem,
     InvalidInputError,
     TargetProtocolError,
@@ -34,6 +40,7 @@ from backend.domain.web_ui import page_error, without_page
 from backend.services.jobs.silent_jobs import hear
 from backend.services.paging import decode_cursor, page_of
 from backend.store.postgres.connections import reading
+from backend.store.targets.declared import FORGOTTEN_AFTER, list_sources
 from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository
 
 _PROBE_TIMEOUT_S = 8.0
@@ -62,10 +69,10 @@ class ProbeAnswer(Protocol):
 class Probe(Protocol):
     """Tests the connection to a target at ``url`` with the collector for its ``kind``."""
 
-    async def __call__(self, url: str, timeout_s: float, *, kind: str, rules: AddressRules) -> ProbeAnswer:
+    async def __call__(self, url: str, timeout_s: float, *, kind: str, reach: Reach) -> ProbeAnswer:
         """Test the connection to ``url`` and return what the target reports.
 
-        Each request may take ``timeout_s`` seconds. Only addresses that ``rules`` allow are connected to.
+        Each request may take ``timeout_s`` seconds. ``reach`` has the allowed addresses and the credentials.
 
         Raises:
             UpstreamError: the target is unreachable, its response does not fit ``kind``, or no collector can
@@ -74,22 +81,22 @@ class Probe(Protocol):
         ...
 
 
-def check_host(rules: AddressRules, host: str, *, what: str = "target") -> None:
+def check_host(rules: AddressRules, host: str, *, what: str = "target", field: str = "url") -> None:
     """Raise ``InvalidInputError`` if ``rules`` do not allow ``host``."""
     if rules.allows_host(host):
         return
     allowed = ", ".join(rules.allowed) or f"none: BARRIERSCOPE_ALLOWED_{what.upper()}S is empty"
-    raise InvalidInputError([FieldProblem("url", f"the host {host!r} is not allowed here", allowed)], what=what)
+    raise InvalidInputError([FieldProblem(field, f"the host {host!r} is not allowed here", allowed)], what=what)
 
 
 class TargetService:
     """Answers API requests about targets."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, rules: AddressRules, probe: Probe) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock, limits: Reach, probe: Probe) -> None:
         self._engine = engine
         self._targets = TargetRepository(engine)
         self._clock = clock
-        self._rules = rules
+        self._limits = limits
         self._probe = probe
 
     async def page(self, *, cursor: str | None, limit: int) -> api.Page[api.TargetOut]:
@@ -135,6 +142,11 @@ class TargetService:
             origin=TargetOrigin.API,
             kind=wanted.kind,
             labels=wanted.labels,
+            ui_url=normalised_url(wanted.ui_url, field="ui_url")[0] if wanted.ui_url else None,
+            link_templates=[link.model_dump() for link in wanted.links],
+            connection=self._options(wanted.connection, url),
+            interval_s=wanted.interval_s,
+            is_enabled=wanted.is_enabled,
         )
         added = target_out(await self._targets.add(new, at=self._clock.now()))
         return added.model_copy(update={"health": added.health.model_copy(update={"reason": trouble})})
@@ -143,10 +155,13 @@ class TargetService:
         """Change the fields that the patch contains.
 
         Raises:
-            InvalidInputError: the address of the web UI is invalid.
+            InvalidInputError: the address of the web UI, the connection or the interval is invalid or not allowed.
             UnknownEntityError: there is no target with this id.
-            ConflictError: the patch names a version of the links, and they were changed since.
+            ConflictError: the patch names a version of the links, and they were changed since; or a file or a discovery
+                declares the target.
         """
+        known = await self._targets.get(target_id)
+        await self._must_not_be_declared(known)
         # The address is for browsers. This service never connects to it, so the allow-list does not apply.
         ui_url = normalised_url(patch.ui_url, field="ui_url")[0] if patch.ui_url else patch.ui_url
         changed = await self._targets.change(
@@ -157,6 +172,8 @@ class TargetService:
             ui_url=ui_url,
             link_templates=None if patch.links is None else [link.model_dump() for link in patch.links],
             links_version=patch.links_version,
+            options=None if patch.connection is None else self._options(patch.connection, known.url),
+            interval_s=_interval(patch.interval_s),
         )
         return target_out(changed)
 
@@ -165,7 +182,9 @@ class TargetService:
 
         Raises:
             UnknownEntityError: there is no target with this id.
+            ConflictError: a file or a discovery declares the target.
         """
+        await self._must_not_be_declared(await self._targets.get(target_id))
         await self._targets.remove(target_id, at=self._clock.now())
 
     async def test(self, wanted: api.TargetIn) -> api.TargetTestOut:
@@ -179,7 +198,15 @@ class TargetService:
             answer = await self._probed(wanted)
         except UpstreamError as error:
             root = error.root if isinstance(error, WrongRootError) else None
-            return api.TargetTestOut(is_ok=False, problem=str(error), root=root, duration_ms=_since_ms(began_s))
+            failure = _failure(error)
+            return api.TargetTestOut(
+                is_ok=False,
+                problem=str(error),
+                failure=failure,
+                cure=CURES[failure],
+                root=root,
+                duration_ms=_since_ms(began_s),
+            )
         return api.TargetTestOut(
             is_ok=True,
             engine=answer.engine.kind,
@@ -198,8 +225,9 @@ class TargetService:
         """
         root = without_page(wanted.url)
         url, _ = self._allowed(wanted.url if root is None else root)
+        reach = self._limits.towards(self._options(wanted.connection, url), is_trusted=False)
         try:
-            answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind, rules=self._rules)
+            answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind, reach=reach)
         except WrongRootError:
             raise
         except TargetProtocolError:
@@ -229,9 +257,41 @@ class TargetService:
         async with reading(self._engine) as connection:
             return await hear(connection, targets, self._clock.now())
 
+    def _options(self, document: ConnectionDoc | None, url: str) -> ConnectionOptions:
+        """Return the options of a connection to ``url``, if all of them are allowed.
+
+        Raises:
+            InvalidInputError: they contradict each other, a reference is not allowed here, or the proxy is not.
+        """
+        if document is None:
+            return PLAIN
+        options = document.options()
+        problems = [FieldProblem(f"connection.{p.field}", p.problem, p.allowed) for p in problems_of(options, url)]
+        if (half := document.half_proxy()) is not None:
+            problems.append(FieldProblem(f"connection.proxy.{half}", "is missing", "both user and password, or none"))
+        for name, reference in options.references:
+            if (refusal := self._limits.policy.refusal(reference)) is not None:
+                problems.append(FieldProblem(f"connection.{name}", refusal))
+        if problems:
+            raise InvalidInputError(problems, what="target")
+        if options.proxy is not None:
+            check_host(self._limits.rules, urlsplit(options.proxy.url).hostname or "", field="connection.proxy.url")
+        return options
+
+    async def _must_not_be_declared(self, target: TargetRecord) -> None:
+        if target.declared_by is None:
+            return
+        async with reading(self._engine) as connection:
+            sources = {s.source: s for s in await list_sources(connection)}
+        source = sources.get(target.declared_by)
+        if source is None or self._clock.now() - source.seen_at > FORGOTTEN_AFTER:
+            return
+        text = f"{target.name} is declared by {source.source} ({source.place}): change it there"
+        raise ConflictError(text, kind="target-declared")
+
     def _allowed(self, text: str) -> tuple[str, str]:
         url, host = normalised_url(text)
-        check_host(self._rules, host)
+        check_host(self._limits.rules, host)
         return url, host
 
 
@@ -245,6 +305,18 @@ def _check_kind(kind: str) -> None:
 def _may_pass(error: TargetProtocolError) -> bool:
     """Return whether the target may answer later without another address: its server or its proxy fails now."""
     return (error.status or 0) >= _SERVER_ERROR
+
+
+def _interval(value: float | None) -> float | None:
+    if value is not None and 0 < value < INTERVAL_MIN_S:
+        problem = FieldProblem("interval_s", f"{value:g} is out of bounds", f"0, or {INTERVAL_MIN_S:g} to 3600")
+        raise InvalidInputError([problem], what="target")
+    return value
+
+
+def _failure(error: UpstreamError) -> ConnectionFailure:
+    found = getattr(error, "failure", None)
+    return found if isinstance(found, ConnectionFailure) else ConnectionFailure.NO_CONNECTION
 
 
 def _since_ms(began_s: float) -> int:
@@ -265,4 +337,5 @@ def target_out(record: TargetRecord) -> api.TargetOut:
         cost=record.cost if is_measured else None,
         links=[LinkTemplate.model_construct(name=link["name"], url=link["url"]) for link in record.link_templates],
         links_version=version_of(record.ui_url, record.link_templates),
+        connection=None if record.connection == PLAIN else ConnectionDoc.of_options(record.connection),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, bindparam, delete, func, null, select, update
+from sqlalchemy import RowMapping, Text, bindparam, delete, func, null, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -80,6 +80,12 @@ _NEW_SOURCE = pg_insert(watch_tables.target_sources)
 _READ = _NEW_SOURCE.on_conflict_do_update(
     index_elements=[_SOURCE.source], set_=replaced(_NEW_SOURCE, beside_key(watch_tables.target_sources))
 )
+_DROP = delete(watch_tables.target_sources).where(_SOURCE.source == bindparam("old")).returning(_SOURCE.read_at)
+_GIVE = (
+    update(tables.targets)
+    .where(_TARGET.declared_by == bindparam("old"))
+    .values(declared_by=bindparam("new", type_=Text))
+)
 _SEEN = update(watch_tables.target_sources).where(_SOURCE.source == bindparam("of")).values(seen_at=bindparam("at"))
 _SOURCES = select(watch_tables.target_sources).order_by(_SOURCE.source)
 
@@ -110,6 +116,17 @@ class DeclaredTargets:
             missing = _MISS.where(~among(_TARGET.url, urls)) if urls else _MISS
             await connection.execute(missing, {"source": declared.source, "at": at})
             return tuple(refused)
+
+    async def rename(self, old: str, new: str) -> None:
+        """Give the targets of the source ``old`` to ``new``. If ``old`` was never read, only its problem is forgotten.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        async with writing(self._engine) as connection:
+            dropped = await connection.execute(_DROP, {"old": old})
+            if any(row[0] is not None for row in dropped):
+                await connection.execute(_GIVE, {"old": old, "new": new})
 
     async def note_problem(self, source: str, *, place: str, problem: str, at: datetime) -> None:
         """Note why the newest content of a source was not taken. Its targets stay.

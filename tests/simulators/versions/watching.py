@@ -14,7 +14,7 @@ import orjson
 from backend.advisor import advise
 from backend.analysis.verdict.verdict import considered_count
 from backend.analysis.verdict.verdict import diagnose as verdict_of
-from backend.domain.address_rules import EVERYWHERE
+from backend.domain.connection import ANYWHERE
 from backend.domain.errors import BarrierscopeError
 from backend.domain.ids import target_id
 from backend.domain.observation import JobObservation, Observation
@@ -85,7 +85,7 @@ def documents(answer: Answer) -> list[Diagnosis]:
 async def watched(url: str, *, seconds: float) -> Watched:
     """Poll the target for some seconds, as the role ``collect`` does."""
     found = Watched()
-    async with open_transport(url, timeout_s=_TIMEOUT_S, rules=EVERYWHERE) as transport:
+    async with open_transport(url, timeout_s=_TIMEOUT_S, reach=ANYWHERE) as transport:
         recording = RecordingTransport(transport)
         collector = FlinkCollector(recording, target_id=target_id(url=transport.url))
         end_s = time.monotonic() + seconds
@@ -112,7 +112,7 @@ class Asked:
 
 async def asked(url: str, *, job: str | None = None) -> Asked:
     """Run ``diagnose`` on the target, on all running jobs or on one."""
-    async with open_transport(url, timeout_s=_TIMEOUT_S, rules=EVERYWHERE) as transport:
+    async with open_transport(url, timeout_s=_TIMEOUT_S, reach=ANYWHERE) as transport:
         recording = RecordingTransport(transport)
         clock = diagnose.WallClock()
         paced = PacedTransport(recording, monotonic_s=clock.monotonic_s, sleep=clock.sleep)

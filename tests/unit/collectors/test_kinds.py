@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from backend.domain.address_rules import EVERYWHERE
+from backend.domain.connection import ANYWHERE
 from backend.domain.errors import ConflictError, TargetUnavailableError
 from backend.domain.target import COLLECTOR_GROUP
 from collectors import kinds
@@ -79,6 +79,6 @@ async def test_targets_of_a_pushed_kind_can_be_neither_tested_nor_changed(instal
     installed(pushed=f"{__name__}:PUSHED")
 
     with pytest.raises(TargetUnavailableError, match="of kind 'pushed' cannot be tested"):
-        await probe(URL, 1.0, kind="pushed", rules=EVERYWHERE)
+        await probe(URL, 1.0, kind="pushed", reach=ANYWHERE)
     with pytest.raises(ConflictError, match="take settings when they start"):
-        await change_settings(URL, "run", {"a": "b"}, 1.0, None, kind="pushed", rules=EVERYWHERE)
+        await change_settings(URL, "run", {"a": "b"}, 1.0, None, kind="pushed", reach=ANYWHERE)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from backend.domain.address_rules import EVERYWHERE
+from backend.domain.connection import ANYWHERE
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError, WrongRootError
 from collectors.flink.probe import probe
 from collectors.flink.roots import TRIES_MAX, better_error, paths_to_try
@@ -49,7 +49,7 @@ async def test_a_path_too_short_or_too_long_is_answered_with_the_right_root(pref
     asked: list[str] = []
     async with serve_app(flink_at(prefix, asked)) as url:
         with pytest.raises(WrongRootError) as raised:
-            await probe(url + given, 5.0, rules=EVERYWHERE)
+            await probe(url + given, 5.0, reach=ANYWHERE)
 
     assert raised.value.root == url + prefix
     assert str(raised.value).endswith(f"; the REST root of the target is {url}{prefix}")
@@ -64,7 +64,7 @@ async def test_a_redirect_on_the_same_origin_names_the_prefix_of_the_proxy_and_i
 
     async with serve_app(flink_at("/behind/the/gate", asked, elsewhere=redirect)) as url:
         with pytest.raises(WrongRootError) as raised:
-            await probe(url, 5.0, rules=EVERYWHERE)
+            await probe(url, 5.0, reach=ANYWHERE)
 
     assert raised.value.root == f"{url}/behind/the/gate"
 
@@ -80,7 +80,7 @@ async def test_a_redirect_to_another_origin_is_not_tried(location):
 
     async with serve_app(flink_at("/no/where", asked, elsewhere=redirect)) as url:
         with pytest.raises(TargetProtocolError) as raised:
-            await probe(url, 5.0, rules=EVERYWHERE)
+            await probe(url, 5.0, reach=ANYWHERE)
 
     assert not isinstance(raised.value, WrongRootError)
     assert not any("elsewhere" in path or "etc" in path for path in asked)
@@ -98,10 +98,10 @@ async def test_barrierscopes_own_address_is_answered_with_its_live_runtime_on_th
 
     async with serve_app(flink_at("/no/where", [], elsewhere=own)) as url:
         with pytest.raises(TargetProtocolError) as foreign:
-            await probe(url, 5.0, rules=EVERYWHERE)
+            await probe(url, 5.0, reach=ANYWHERE)
         listed[0]["url"] = "http://127.0.0.1:18050/runtime/v1"
         with pytest.raises(WrongRootError) as own_address:
-            await probe(url, 5.0, rules=EVERYWHERE)
+            await probe(url, 5.0, reach=ANYWHERE)
 
     assert not isinstance(foreign.value, WrongRootError)
     assert (
@@ -113,7 +113,7 @@ async def test_barrierscopes_own_address_is_answered_with_its_live_runtime_on_th
 async def test_a_root_that_is_found_is_shown_without_credentials():
     async with serve_app(flink_at("", [])) as url:
         with pytest.raises(WrongRootError) as raised:
-            await probe(url.replace("http://", "http://me:hunter2@") + "/flink", 5.0, rules=EVERYWHERE)
+            await probe(url.replace("http://", "http://me:hunter2@") + "/flink", 5.0, reach=ANYWHERE)
 
     assert raised.value.root == url
     assert "hunter2" not in str(raised.value)
@@ -129,9 +129,9 @@ async def test_no_other_path_is_tried_if_the_server_fails_or_no_longer_answers()
     failing = TargetProtocolError(url="http://x", reason="HTTP 503", status=503)
     missing = TargetProtocolError(url="http://x", reason="HTTP 404", status=404)
 
-    assert await better_error(failing, "http://x/a/b", ask, rules=EVERYWHERE, timeout_s=5.0) is failing
+    assert await better_error(failing, "http://x/a/b", ask, reach=ANYWHERE, timeout_s=5.0) is failing
     assert tried == []
-    assert await better_error(missing, "http://x/a/b", ask, rules=EVERYWHERE, timeout_s=5.0) is missing
+    assert await better_error(missing, "http://x/a/b", ask, reach=ANYWHERE, timeout_s=5.0) is missing
     assert tried == ["http://x/a"]
 
 
@@ -141,7 +141,7 @@ async def test_the_search_ends_at_its_deadline():
 
     missing = TargetProtocolError(url="http://x", reason="HTTP 404", status=404)
 
-    assert await better_error(missing, "http://x/a", ask, rules=EVERYWHERE, timeout_s=0.0) is missing
+    assert await better_error(missing, "http://x/a", ask, reach=ANYWHERE, timeout_s=0.0) is missing
 
 
 def test_at_most_a_few_paths_are_tried_however_long_the_address_is():

@@ -1,0 +1,162 @@
+"""Watches ``targets.yaml``, and brings its targets into the store when it changes.
+
+The file is looked at every ``look_s`` seconds: its real path, inode, size and time of change. So it is noticed too when
+Kubernetes swaps the link of a ConfigMap, or an editor replaces the file. If the file is wrong or missing, only the
+problem of its source is noted: the last good list stays. Invariant: only a file that was read wholly and without a
+problem ends a target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from backend.contracts.targets_file import DEFAULT_SOURCE, read_targets_file, source_in
+from backend.domain.clock import Clock
+from backend.domain.declared_target import GRACE_S, DeclaredSet
+from backend.domain.errors import InvalidInputError, StoreUnavailableError
+from backend.domain.ids import TargetId
+from collectors.base import Pause
+
+_log = structlog.get_logger(__name__)
+
+LOOK_S: Final = 2.0
+_SEEN_EVERY_S: Final = 10.0
+_REFUSED_AGAIN_S: Final = 30.0
+
+_Signature = tuple[str, int, int, int]
+
+
+class RefusedUrl(Protocol):
+    """A declared target that was not taken, and why."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class DeclaredStore(Protocol):
+    """Stores declared sets. Implemented by ``backend.store.targets.declared.DeclaredTargets``."""
+
+    async def apply(self, declared: DeclaredSet, *, place: str, at: datetime) -> Sequence[RefusedUrl]: ...
+
+    async def rename(self, old: str, new: str) -> None: ...
+
+    async def note_problem(self, source: str, *, place: str, problem: str, at: datetime) -> None: ...
+
+    async def end_missing(self, source: str, *, grace_s: float, at: datetime) -> Sequence[TargetId]: ...
+
+
+@dataclass(slots=True)
+class WatchState:
+    """What the watch of the file has seen, for metrics. ``problem`` is None if the newest content was taken."""
+
+    source: str = DEFAULT_SOURCE
+    reload_count: int = 0
+    failure_count: int = 0
+    problem: str | None = None
+    refused_count: int = 0
+
+
+class TargetsFileWatch:
+    """Watches one file until it is stopped."""
+
+    def __init__(
+        self,
+        path: Path,
+        store: DeclaredStore,
+        *,
+        clock: Clock,
+        pause: Pause,
+        look_s: float = LOOK_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._path = path
+        self._store = store
+        self._clock = clock
+        self._pause = pause
+        self._look_s = look_s
+        self._grace_s = grace_s
+        self._applied: _Signature | None = None
+        self._seen_s: float | None = None
+        self._applied_s = 0.0
+        self.state = WatchState()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch until ``stop`` is set."""
+        while not stop.is_set():
+            try:
+                await self.look()
+            except StoreUnavailableError as error:
+                # The store gets the content at the next look.
+                _log.warning("targets file not stored yet", file=str(self._path), reason=str(error))
+            await self._pause(self._look_s, stop)
+
+    async def look(self) -> None:
+        """Look at the file once, and store what has changed.
+
+        Raises:
+            StoreUnavailableError: the store is unreachable; look again.
+        """
+        signature = _signature(self._path)
+        now_s = self._clock.monotonic_s()
+        # A refused target is free once its other owner lets it go, so it is tried again.
+        is_due = self.state.refused_count > 0 and now_s - self._applied_s >= _REFUSED_AGAIN_S
+        is_unseen = self._seen_s is None or now_s - self._seen_s >= _SEEN_EVERY_S
+        if signature is None or signature != self._applied or is_due or (self.state.problem and is_unseen):
+            await self._reload(signature, now_s)
+        if is_unseen:
+            ended = await self._store.end_missing(self.state.source, grace_s=self._grace_s, at=self._clock.now())
+            self._seen_s = now_s
+            if ended:
+                _log.info("targets ended, because the file no longer has them", targets=ended)
+
+    async def _reload(self, signature: _Signature | None, now_s: float) -> None:
+        try:
+            declared = await asyncio.to_thread(read_targets_file, self._path)
+        except InvalidInputError as error:
+            await self._failed(str(error), signature)
+            return
+        if self.state.source != declared.source and (self.state.reload_count or self.state.problem):
+            # The file has another name now, or its name could not be read before.
+            await self._store.rename(self.state.source, declared.source)
+        self.state.source = declared.source
+        refused = await self._store.apply(declared, place=str(self._path), at=self._clock.now())
+        first = {r.url for r in refused} if self.state.refused_count == 0 else set()
+        for target in refused:
+            if target.url in first:
+                _log.warning("target of the file not taken", url=target.url, reason=target.reason)
+        if self._applied != signature or self.state.problem is not None:
+            _log.info("targets file read", file=str(self._path), targets=len(declared.targets), refused=len(refused))
+        self.state.problem = None
+        self.state.refused_count = len(refused)
+        self.state.reload_count += 1
+        self._applied, self._applied_s = signature, now_s
+
+    async def _failed(self, problem: str, signature: _Signature | None) -> None:
+        if not self.state.reload_count:
+            self.state.source = source_in(self._path) or self.state.source
+        await self._store.note_problem(self.state.source, place=str(self._path), problem=problem, at=self._clock.now())
+        if problem != self.state.problem:
+            _log.warning("targets file not taken; the last good list stays", file=str(self._path), reason=problem)
+            self.state.failure_count += 1
+        self.state.problem = problem
+        self._applied = signature
+
+
+def _signature(path: Path) -> _Signature | None:
+    """Return what changes whenever the content may have changed; None if there is no such file."""
+    try:
+        found = os.stat(path)
+        return os.path.realpath(path), found.st_ino, found.st_size, found.st_mtime_ns
+    except OSError:
+        return None

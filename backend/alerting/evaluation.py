@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend.alerting.conditions import read
-from backend.alerting.labels import LABEL_NAME, Labels, fingerprint
+from backend.alerting.labels import LABEL_NAME, Labels, fingerprint, without_reserved
 from backend.alerting.lifecycle import Alert, Event, Identity, Reading, ReadingKind, Timing, step
 from backend.alerting.rules import Rule, RuleSettings, Subject
 from backend.alerting.signals import JobSignal, ServiceSignal, Signal, TargetSignal
@@ -87,7 +87,9 @@ def identity_of(rule: Rule, signal: Signal, target_labels: Mapping[TargetId, Lab
     match signal:
         case JobSignal():
             job_id, target_id = signal.job_id, signal.target_id
-            labels |= {"job": signal.name, "job_id": signal.job_id, "target": signal.target_name}
+            labels |= {"job_name": signal.name, "target": signal.target_name}
+            if signal.flink_job_id is not None:
+                labels["flink_job_id"] = signal.flink_job_id
         case TargetSignal():
             target_id = signal.target_id
             labels |= {"target": signal.name, "target_id": signal.target_id}
@@ -95,7 +97,8 @@ def identity_of(rule: Rule, signal: Signal, target_labels: Mapping[TargetId, Lab
             pass
     if target_id is not None:
         extra = target_labels.get(target_id, {})
-        labels = {k: v for k, v in extra.items() if v and LABEL_NAME.fullmatch(k)} | labels
+        extra = without_reserved({k: v for k, v in extra.items() if v and LABEL_NAME.fullmatch(k)})
+        labels = extra | labels
     return Identity(rule.name.value, rule.severity.value, fingerprint(labels), labels, job_id, target_id)
 
 

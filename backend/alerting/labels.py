@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NewType
+from typing import Final, NewType
 
 from backend.domain.clock import to_epoch_ms
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -21,6 +21,8 @@ AlertId = NewType("AlertId", str)
 IncidentId = NewType("IncidentId", str)
 Labels = Mapping[str, str]
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+RESERVED: Final = frozenset({"job", "instance"})
+"""Labels that Prometheus sets on everything it scrapes. No alert and no metric of this service has them."""
 _VALUE_MAX = 1000
 _MATCHERS_MAX = 20
 
@@ -29,6 +31,22 @@ def fingerprint(labels: Labels) -> str:
     """Return 16 hexadecimal digits that identify the labels, regardless of their order."""
     text = "".join(f"{len(k)}:{k}{len(v)}:{v}" for k, v in sorted(labels.items()))
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def without_reserved(labels: Labels) -> dict[str, str]:
+    """Return the labels of a target. The prefix ``target_`` is added to the names that Prometheus itself uses."""
+    return {f"target_{name}" if name in RESERVED else name: value for name, value in labels.items()}
+
+
+def renamed(labels: Labels) -> dict[str, str]:
+    """Return stored labels under their current names.
+
+    An earlier version stored the name of a job as ``job``, and Barrierscope's id of the job as ``job_id``.
+    """
+    if "job_id" not in labels or "job" not in labels:
+        return dict(labels)
+    names = {"job": "job_name"}
+    return {names.get(name, name): value for name, value in labels.items() if name != "job_id"}
 
 
 def episode_id(rule: str, identity: str, began_at: datetime) -> AlertId:

@@ -88,6 +88,16 @@ class Identity:
     job_id: JobId | None = None
     target_id: TargetId | None = None
 
+    @property
+    def matched(self) -> Labels:
+        """The labels that silences compare with.
+
+        They include ``job`` and ``job_id``, which an earlier version used, so that silences of that time still match.
+        """
+        if "job_name" not in self.labels or self.job_id is None:
+            return self.labels
+        return {"job": self.labels["job_name"], "job_id": self.job_id, **self.labels}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:

@@ -57,7 +57,7 @@ def permalink(alert: Alert, links: Links) -> str:
 
 
 def texts_of(alert: Alert, links: Links) -> dict[str, str]:
-    """Return the texts of the alert, with the permalink, the link to the runbook, and the incident's id and address.
+    """Return the texts of the alert, with the permalink, the link to the runbook, and the ids of job and incident.
 
     The description is one sentence of each kind: what is wrong, where and why, what a failure would replay, and what to
     do first.
@@ -69,6 +69,8 @@ def texts_of(alert: Alert, links: Links) -> dict[str, str]:
     if "description" in texts:
         texts["description"] = f"{with_action(texts['description'], texts.get(ACTION))} {where}"
     texts |= {"link": where, "runbook_url": links.runbook(alert.identity.rule)}
+    if alert.identity.job_id is not None:
+        texts["job_id"] = alert.identity.job_id
     if alert.incident_id is not None:
         texts |= {"incident_id": alert.incident_id, "incident_url": links.incident(alert.incident_id)}
     return texts

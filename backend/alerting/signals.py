@@ -99,6 +99,8 @@ class JobSignal:
     run_started_at: datetime
     state: JobState
     now_engine: datetime
+    flink_job_id: str | None = None
+    """The id that Flink gave to the current run; None if another engine runs the job."""
     is_watched: bool = True
     stale_reason: str | None = None
     unread_reason: str | None = None

@@ -64,7 +64,7 @@ def _alerts(
                 say(f"    {with_action(alert.description, alert.action)}")
 
 
-@app.command(epilog='Example: barrierscope alerts silence job=orders --for 2h --reason "planned migration"')
+@app.command(epilog='Example: barrierscope alerts silence job_name=orders --for 2h --reason "planned migration"')
 def silence(
     matchers: Annotated[
         list[str], typer.Argument(metavar="LABEL=VALUE", help="Labels that an alert must have, all of them.")

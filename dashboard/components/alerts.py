@@ -102,7 +102,7 @@ def strip(opened: Sequence[AlertOut] | None, where: tzinfo) -> html.Section:
 
 
 def matchers_text(matchers: Sequence[MatcherOut]) -> str:
-    """Return matchers in the form in which a viewer types them: ``job=orders, severity!=warning``."""
+    """Return matchers in the form in which a viewer types them: ``job_name=orders, severity!=warning``."""
     return ", ".join(f"{m.name}{'=' if m.is_equal else '!='}{m.value}" for m in matchers)
 
 

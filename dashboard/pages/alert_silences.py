@@ -57,7 +57,7 @@ def form(matchers: str = "") -> Component:
                             id="silence-matchers",
                             type="text",
                             value=matchers,
-                            placeholder="job=orders, severity=warning",
+                            placeholder="job_name=orders, severity=warning",
                             maxLength=2000,
                         ),
                     ),

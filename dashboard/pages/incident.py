@@ -357,7 +357,7 @@ def _digest(found: IncidentDetailOut, view: Look) -> str:
 
 def _matchers(found: IncidentDetailOut) -> str:
     """Return the matchers for a silence of this job or target, as a viewer would type them."""
-    name = next((n for n in ("job", "target") if n in found.labels), None)
+    name = next((n for n in ("job_name", "target") if n in found.labels), None)
     return f"{name}={found.labels[name]}" if name is not None else f"alertname={found.rules[0]}"
 
 

@@ -77,7 +77,7 @@ def test_a_threshold_out_of_bounds_is_refused_and_a_valid_one_is_saved(browser, 
 def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/incidents/i1")
-        expect(page.locator("#silence-matchers")).to_have_value("job=payments-settlement")
+        expect(page.locator("#silence-matchers")).to_have_value("job_name=payments-settlement")
         expect(page.locator("#silence-preview")).to_contain_text("Would hide 1 open alert of 1 job.")
         page.get_by_label("By (as typed)").fill("maria")
         page.click("#silence-add")

@@ -50,7 +50,7 @@ PAGES = {
     "incident": "/ui/incidents/i1",
     "rules": "/ui/alerts/rules",
     "receivers": "/ui/alerts/receivers",
-    "silences": "/ui/alerts/silences?match=job%3Dpayments-settlement",
+    "silences": "/ui/alerts/silences?match=job_name%3Dpayments-settlement",
     "alert": "/ui/alerts/a1",
     "advice": "/ui/jobs/jruntime/advice",
     "pressure": "/ui/jobs/jruntime/pressure?vertex=enrich&measure=busy",

@@ -371,7 +371,7 @@ async def test_alerts_are_paged_without_gaps_or_repeats(client, engine, clock, w
     for limit in (1, 2, 3):
         assert [a["id"] for a in await walk("/alerts?", limit)] == [a["id"] for a in whole]
     assert {a["rule"] for a in await walk("/alerts?state=firing&", 1)} == {"Watchdog"}
-    mine = [a for a in whole if a["labels"].get("job") == "orders"]
+    mine = [a for a in whole if a["labels"].get("job_name") == "orders"]
     chosen = await walk(f"/alerts?job={mine[0]['job_id']}&severity=warning&state=resolved&", 2)
     assert [a["id"] for a in chosen] == [a["id"] for a in mine]
 

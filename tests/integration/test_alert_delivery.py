@@ -115,7 +115,7 @@ async def test_an_expired_checkpoint_pages_once_and_its_resolution_pages_once(en
         "0001-01-01T00:00:00Z",
     )
     annotations = first["alerts"][0]["annotations"]
-    job_id = first["commonLabels"]["job_id"]
+    job_id = annotations["job_id"]
     assert annotations["link"].startswith(f"{BASE_URL}/ui/jobs/{job_id}/runs/r")
     assert annotations["link"].endswith("/checkpoints/2")
     assert annotations["link"] in annotations["description"]
@@ -400,7 +400,7 @@ async def test_an_alert_is_sent_to_alertmanager_again_before_it_would_resolve(en
         told = [p.body for p in manager.posts if any(a["labels"]["alertname"] == "CheckpointExpired" for a in p.body)]
         assert {p.path for p in manager.posts} == {"/api/v2/alerts"}
         assert 6 <= len(told) <= 8, "one message a minute, for 400 s"
-        assert len({a["startsAt"] for body in told for a in body if "job" in a["labels"]}) == 1
+        assert len({a["startsAt"] for body in told for a in body if "job_name" in a["labels"]}) == 1
         ((count,),) = await rows(
             engine, "SELECT sent_count FROM deliveries d JOIN alerts a ON a.id = alert_id WHERE rule <> 'Watchdog'"
         )
@@ -409,7 +409,7 @@ async def test_an_alert_is_sent_to_alertmanager_again_before_it_would_resolve(en
 
 async def _silence(engine, clock, *, seconds):
     at = clock.now()
-    matchers = (Matcher("alertname", "CheckpointExpired"), Matcher("job", "other", is_equal=False))
+    matchers = (Matcher("alertname", "CheckpointExpired"), Matcher("job_name", "other", is_equal=False))
     silence = Silence("s1", matchers, at, at + timedelta(seconds=seconds), "planned", "maria", at)
     async with writing(engine) as connection:
         await add_silence(connection, silence)

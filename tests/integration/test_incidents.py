@@ -9,6 +9,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 from alembic.script import ScriptDirectory
+from sqlalchemy import text as sql
 from sqlalchemy import update
 
 from backend.alerting.incidents import assign
@@ -142,12 +143,39 @@ async def test_every_stored_alert_has_one_incident_that_agrees_with_it(client, e
 # --- the list -----------------------------------------------------------------------------------------------------
 
 
+async def test_alerts_and_incidents_that_an_earlier_version_stored_have_the_current_labels(
+    client, engine, clock, polled
+):
+    await switch_off_rules_but(engine, "CheckpointExpired", "ConsecutiveFailures", "Watchdog")
+    await _three_rounds(engine, clock, polled)
+    before = (await _ask(client, "GET", "/alerts"))["items"]
+    async with writing(engine) as connection:
+        for table in ("alerts", "incidents"):
+            await connection.execute(
+                sql(
+                    f"UPDATE {table} SET labels = labels - 'job_name' - 'flink_job_id'"
+                    " || jsonb_build_object('job', labels->'job_name', 'job_id', job_id) WHERE labels ? 'job_name'"
+                )
+            )
+
+    after = (await _ask(client, "GET", "/alerts"))["items"]
+    assert [a["labels"].get("job_name") for a in after] == [a["labels"].get("job_name") for a in before]
+    assert not [a for a in after if {"job", "job_id"} & set(a["labels"])]
+    for query in ("label=job_name%3Dorders", "label=job%3Dorders", "search=order", "group=job&label=job_name%3Dorders"):
+        (found,) = (await _ask(client, "GET", f"/incidents?{query}"))["items"]
+        assert found["labels"]["job_name"] == "orders"
+        assert not {"job", "job_id"} & set(found["labels"])
+        assert found["group"] == ("orders" if "group" in query else "")
+
+
 async def test_the_list_has_open_incidents_first_and_can_be_filtered_grouped_and_paged(client, engine, clock, polled):
     await switch_off_rules_but(engine, "CheckpointExpired", "ConsecutiveFailures", "Watchdog")
     await _three_rounds(engine, clock, polled)
 
     async def listed(query=""):
-        return [(i["labels"]["job"], i["state"]) for i in (await _ask(client, "GET", f"/incidents?{query}"))["items"]]
+        return [
+            (i["labels"]["job_name"], i["state"]) for i in (await _ask(client, "GET", f"/incidents?{query}"))["items"]
+        ]
 
     whole = [("ledger", "firing"), ("orders", "resolved")]
     assert await listed() == whole
@@ -155,9 +183,9 @@ async def test_the_list_has_open_incidents_first_and_can_be_filtered_grouped_and
     assert await listed("severity=critical") == whole[1:]
     assert await listed("search=EDGE") == whole[:1]
     assert await listed("search=%25") == []
-    assert await listed("label=job%3Dorders") == whole[1:]
+    assert await listed("label=job_name%3Dorders") == whole[1:]
     assert await listed("label=alertname%3DConsecutiveFailures") == whole[1:]
-    assert await listed("label=job%3Dorders&label=job%3Dledger") == []
+    assert await listed("label=job_name%3Dorders&label=job_name%3Dledger") == []
     assert await listed("group=job") == whole
     grouped = (await _ask(client, "GET", "/incidents?group=target"))["items"]
     assert len({i["group"] for i in grouped}) == 1
@@ -165,7 +193,10 @@ async def test_the_list_has_open_incidents_first_and_can_be_filtered_grouped_and
         first = await _ask(client, "GET", f"/incidents?limit=1{group}")
         second = await _ask(client, "GET", f"/incidents?limit=1{group}&cursor={first['next']}")
         assert second["next"] is None
-        assert [first["items"][0]["labels"]["job"], second["items"][0]["labels"]["job"]] == ["ledger", "orders"]
+        assert [first["items"][0]["labels"]["job_name"], second["items"][0]["labels"]["job_name"]] == [
+            "ledger",
+            "orders",
+        ]
 
 
 _BAD = [
@@ -415,7 +446,9 @@ async def test_the_preview_of_a_silence_counts_what_the_silence_then_hides(clien
     await switch_off_rules_but(engine, "CheckpointExpired", "ConsecutiveFailures", "Watchdog")
     await polled(orders=[failed(1), failed(2), failed(3)], ledger=[failed(1)])
     await Alerting(engine, clock).round()
-    both = {"matchers": [{"name": "severity", "value": "none", "is_equal": False}, {"name": "job", "value": "orders"}]}
+    both = {
+        "matchers": [{"name": "severity", "value": "none", "is_equal": False}, {"name": "job_name", "value": "orders"}]
+    }
     every = {"matchers": [{"name": "target", "value": "", "is_equal": False}]}
 
     one = await _ask(client, "POST", "/silences/preview", both)
@@ -428,7 +461,7 @@ async def test_the_preview_of_a_silence_counts_what_the_silence_then_hides(clien
     end = (NOW + timedelta(hours=1)).isoformat()
     silence = {**both, "ends_at": end, "reason": "works", "author": "ann"}
     assert (await _ask(client, "POST", "/silences", silence, status=201))["hidden_count"] == 2
-    found = {i["labels"]["job"]: i["silenced_count"] for i in (await _ask(client, "GET", "/incidents"))["items"]}
+    found = {i["labels"]["job_name"]: i["silenced_count"] for i in (await _ask(client, "GET", "/incidents"))["items"]}
     assert found == {"orders": 2, "ledger": 0}
 
 
@@ -448,7 +481,7 @@ async def test_alerts_that_somebody_has_silenced_or_seen_are_counted_without_a_s
     assert await counted() == {(1, opened["severity"])}
     if verb == "silence":
         end = (clock.at + timedelta(hours=1)).isoformat()
-        orders = [{"name": "job", "value": "orders"}]
+        orders = [{"name": "job_name", "value": "orders"}]
         made = {"matchers": orders, "ends_at": end, "reason": "works", "author": "ann"}
         await _ask(client, "POST", "/silences", made, status=201)
     else:

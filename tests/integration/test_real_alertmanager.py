@@ -69,7 +69,7 @@ async def test_alertmanager_shows_an_alert_and_pages_its_resolution(engine, watc
         assert set(shown) == {"CheckpointExpired", "Watchdog"}
         alert = shown["CheckpointExpired"]
         assert alert["status"]["state"] in ("active", "unprocessed")
-        assert alert["labels"]["job"] == "orders"
+        assert alert["labels"]["job_name"] == "orders"
         assert "checkpoint 2 expired" in alert["annotations"]["summary"]
         assert alert["annotations"]["link"].endswith("/checkpoints/2")
         await anyio.to_thread.run_sync(until, lambda: _paged(pager, "firing"), "Alertmanager pages")

@@ -32,7 +32,7 @@ def _alert(rnd: random.Random, number: int, *, is_cause_known: bool) -> Alert:
         texts["cause"] = rnd.choice(["skew", "store"])
     job, target = rnd.choice([("j1", "t1"), ("j2", "t1"), (None, "t1"), (None, None)])
     rule = rnd.choice(RULES)
-    labels = {"alertname": rule, "severity": "warning"} | ({"job": f"name of {job}"} if job else {})
+    labels = {"alertname": rule, "severity": "warning"} | ({"job_name": f"name of {job}"} if job else {})
     identity = Identity(
         rule,
         rnd.choice(["critical", "warning"]),

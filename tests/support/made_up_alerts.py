@@ -85,7 +85,7 @@ class MadeUpAlerts:
         linked = example("alert").checkpoints[0].model_copy(update={"run_id": RUN, "checkpoint_id": 14})
         update = {
             "job_id": JOB,
-            "labels": example("alert").labels | {"job": "payments-settlement", "job_id": JOB},
+            "labels": example("alert").labels | {"job_name": "payments-settlement"},
             "summary": self.summary,
             "checkpoints": [linked],
             "silenced_by": list(self.silences),

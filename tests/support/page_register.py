@@ -157,7 +157,7 @@ PAGES = (
     Example(
         "alert-silences",
         PageKind.ALERT_SILENCES,
-        "/ui/alerts/silences?match=job%3Dpayments-settlement",
+        "/ui/alerts/silences?match=job_name%3Dpayments-settlement",
         "#silence-preview b",
     ),
     Example("runbook", PageKind.RUNBOOK, "/ui/runbooks/CheckpointExpired", ".runbook p"),

@@ -116,7 +116,7 @@ class AlertDelivery:
             await fence(connection, term)
             silences = await silences_at(connection, now)
             opened = await open_alerts(connection) if silences else []
-            silenced = [a.id for a in opened if any(s.hides(a.identity.labels, now) for s in silences)]
+            silenced = [a.id for a in opened if any(s.hides(a.identity.matched, now) for s in silences)]
             await deliveries.abandon(connection, added_before=now - RESOLUTION_KEPT)
             claimed = await deliveries.claim(
                 connection,

@@ -114,7 +114,7 @@ def alert_fields(
         "description": texts.get("description", alert.reading.reason),
         "is_unknown": alert.reading.kind is ReadingKind.UNKNOWN and alert.state.is_open,
         **{name: texts.get(name) for name in ("vertex", "subtasks", "hosts", "phase", "replay_debt", ACTION)},
-        "silenced_by": [s.id for s in silences if alert.state.is_open and s.hides(alert.identity.labels, now)],
+        "silenced_by": [s.id for s in silences if alert.state.is_open and s.hides(alert.identity.matched, now)],
         "checkpoints": [
             wire.LinkedCheckpointOut.of(c, link=checkpoint_link(job_id, c.run_id, c.checkpoint_id))
             for c in alert.checkpoints

@@ -92,7 +92,7 @@ class AlertEvaluator:
         await _save(connection, outcomes, opened, now)
         silences = await silences_at(connection, now)
         firing = [o.alert for o in outcomes if o.alert.state is AlertState.FIRING]
-        silenced = [a.id for a in firing if any(s.hides(a.identity.labels, now) for s in silences)]
+        silenced = [a.id for a in firing if any(s.hides(a.identity.matched, now) for s in silences)]
         await note_held(connection, silenced=silenced)
         due = await enqueue(connection, silenced=silenced, now=now, since=now - RESOLUTION_KEPT)
         return EvaluationReport(

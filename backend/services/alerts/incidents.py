@@ -222,7 +222,7 @@ class IncidentService:
         silences = await silences_at(connection, now)
         opened = [r.id for r in records if r.open_count] if silences else []
         found = await alerts_of_incidents(connection, opened, is_open=True, limit=_OPEN_MAX) if opened else []
-        hidden = [a.incident_id for a in found if any(s.hides(a.identity.labels, now) for s in silences)]
+        hidden = [a.incident_id for a in found if any(s.hides(a.identity.matched, now) for s in silences)]
         comments = await stored.comment_counts(connection, ids)
         dates = await AlertFreshness.read(connection, (r.job_id for r in records), now)
         notified: dict[str, list[stored.Notified]] = {}
@@ -245,7 +245,7 @@ class IncidentService:
 
 def hidden_by(silence: Silence, opened: Sequence[Alert], now: datetime) -> wire.SilencePreviewOut:
     """Return what a silence would hide among the open alerts. The watchdog is not counted, because it always fires."""
-    hidden = [a for a in opened if a.identity.severity != "none" and silence.hides(a.identity.labels, now)]
+    hidden = [a for a in opened if a.identity.severity != "none" and silence.hides(a.identity.matched, now)]
     return wire.SilencePreviewOut(
         alert_count=len(hidden),
         job_count=len({a.identity.job_id for a in hidden if a.identity.job_id is not None}),

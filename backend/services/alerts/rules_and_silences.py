@@ -187,7 +187,7 @@ def _silence_out(silence: Silence, opened: Sequence[Alert], now: datetime) -> wi
         state = "scheduled"
     elif now >= silence.ends_at:
         state = "expired"
-    hidden_count = sum(silence.hides(a.identity.labels, now) for a in opened)
+    hidden_count = sum(silence.hides(a.identity.matched, now) for a in opened)
     return wire.SilenceOut.of(silence, state=state, hidden_count=hidden_count)
 
 

@@ -332,6 +332,7 @@ class SignalReader:
             name=record.name,
             target_id=run.target_id,
             target_name=target.name,
+            flink_job_id=run.engine_run_id if run.engine.is_flink_release else None,
             run_id=run.id,
             run_started_at=run.started_at,
             state=run.state,

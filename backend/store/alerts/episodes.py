@@ -26,10 +26,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.alerting.labels import renamed
 from backend.alerting.lifecycle import (
     Alert,
     AlertState,
     Event,
+    Identity,
     LinkedCheckpoint,
     Reading,
     ReadingKind,
@@ -214,7 +216,7 @@ async def open_counts(connection: AsyncConnection, now: datetime) -> Mapping[str
     if any(row.has_silences for row in rows):
         silences = await silences_at(connection, now)
         opened = await open_alerts(connection)
-        silenced = [a.id for a in opened if any(s.hides(a.identity.labels, now) for s in silences)]
+        silenced = [a.id for a in opened if any(s.hides(a.identity.matched, now) for s in silences)]
         rows = (await connection.execute(_OPEN_COUNTS, {"silenced": silenced, "now": now})).all()
     # The total comes last, so it overwrites the row of the alerts without a job, which also has the key None.
     return {
@@ -265,9 +267,11 @@ def _alerts(rows: Result[Any]) -> list[Alert]:
 
 
 def _alert(row: RowMapping) -> Alert:
+    identity = value_of(Identity, row, labels=renamed(row["labels"]))
     return value_of(
         Alert,
         row,
+        identity=identity,
         reading=Reading(ReadingKind(row["reading"]), row["reason"], row["value"], row["annotations"]),
         checkpoints=tuple(LinkedCheckpoint(RunId(run), number) for run, number in row["checkpoints"]),
     )

@@ -19,6 +19,7 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Result,
+    RowMapping,
     Select,
     Text,
     and_,
@@ -40,7 +41,7 @@ from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.alerting.incidents import Cause, Incident
-from backend.alerting.labels import IncidentId, Labels
+from backend.alerting.labels import IncidentId, Labels, renamed
 from backend.alerting.lifecycle import Alert, AlertState
 from backend.alerting.rules import Severity
 from backend.domain.errors import UnknownEntityError
@@ -311,12 +312,14 @@ async def get_incident(connection: AsyncConnection, incident_id: str, *, is_lock
     row = (await connection.execute(query.with_for_update() if is_locked else query)).mappings().first()
     if row is None:
         raise UnknownEntityError(kind="incident", id=incident_id)
-    return value_of(IncidentRecord, row)
+    return _record(row)
 
 
+# An earlier version stored the name of a job as ``job``.
+_JOB_NAME = func.coalesce(_INCIDENT.labels["job_name"].astext, _INCIDENT.labels["job"].astext)
 _GROUPS: Mapping[Grouping, ColumnElement[str]] = {
     Grouping.CAUSE: func.coalesce(_INCIDENT.cause, "undecided"),
-    Grouping.JOB: func.coalesce(_INCIDENT.labels["job"].astext, ""),
+    Grouping.JOB: func.coalesce(_JOB_NAME, ""),
     Grouping.TARGET: func.coalesce(_INCIDENT.labels["target"].astext, ""),
 }
 _RANKS: Mapping[AlertState, Sequence[int]] = {
@@ -363,7 +366,7 @@ def _conditions(wanted: IncidentFilter) -> list[ColumnElement[bool]]:
     if wanted.severities:
         found.append(_INCIDENT.severity.in_([s.value for s in wanted.severities]))
     if wanted.search:
-        names = [_INCIDENT.labels[name].astext for name in ("job", "target")]
+        names = (_JOB_NAME, _INCIDENT.labels["target"].astext)
         found.append(or_(*(name.icontains(wanted.search, autoescape=True) for name in names)))
     if wanted.job_id is not None:
         found.append(_INCIDENT.job_id == wanted.job_id)
@@ -375,6 +378,8 @@ def _conditions(wanted: IncidentFilter) -> list[ColumnElement[bool]]:
             found.append(literal(value, Text) == any_(_INCIDENT.rules))
         elif name == "severity":
             found.append(_INCIDENT.severity == value)
+        elif name in ("job_name", "job"):
+            found.append(literal(value, Text) == _JOB_NAME)
         elif plain.setdefault(name, value) != value:
             # An incident has only one value for each label, so no incident matches.
             found.append(literal(False))
@@ -384,7 +389,11 @@ def _conditions(wanted: IncidentFilter) -> list[ColumnElement[bool]]:
 
 
 def _records(rows: Result[Any]) -> list[IncidentRecord]:
-    return [value_of(IncidentRecord, row) for row in rows.mappings()]
+    return [_record(row) for row in rows.mappings()]
+
+
+def _record(row: RowMapping) -> IncidentRecord:
+    return value_of(IncidentRecord, row, labels=renamed(row["labels"]))
 
 
 async def notes_of(connection: AsyncConnection, incident_id: str, *, limit: int) -> list[Note]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.alerting.labels import Matcher, check_matchers, fingerprint, fits_all
+from backend.alerting.labels import RESERVED, Matcher, check_matchers, fingerprint, fits_all, renamed, without_reserved
 from backend.domain.errors import InvalidInputError
 
 LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=5)
@@ -41,3 +41,21 @@ def test_invalid_matchers_are_refused_by_field(matchers, field):
         check_matchers(matchers)
 
     assert [p.field for p in refused.value.problems] == [field]
+
+
+def test_labels_that_an_earlier_version_stored_are_read_under_the_current_names():
+    old = {"alertname": "CheckpointStuck", "job": "orders", "job_id": "j1", "target": "production"}
+
+    assert renamed(old) == {"alertname": "CheckpointStuck", "job_name": "orders", "target": "production"}
+    assert renamed(renamed(old)) == renamed(old)
+
+
+def test_a_label_that_a_target_calls_job_is_not_taken_for_a_stored_name_of_a_job():
+    assert renamed({"job": "kafka", "target": "production"}) == {"job": "kafka", "target": "production"}
+
+
+def test_the_labels_of_a_target_never_have_the_names_that_prometheus_sets():
+    own = without_reserved({"job": "kafka", "instance": "a:1", "namespace": "prod"})
+
+    assert own == {"target_job": "kafka", "target_instance": "a:1", "namespace": "prod"}
+    assert not RESERVED & set(own)

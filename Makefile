@@ -29,11 +29,12 @@
 #   make driver-bundle                              fetch driver.js, with which the tour shows its steps, with npm
 #   make regenerator-bundle                         fetch the part of the scripts for old browsers that Dash needs, with npm
 #   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
+#   make protocol-pictures [ARGS="timeout"]         take the diagrams of docs/protocols.md again
 #   make pictures [ARGS="fleet job"]                take the pictures again with which a test compares every page
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test compiled test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
+.PHONY: help up test compiled test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -180,6 +181,9 @@ regenerator-bundle:
 
 screenshots: install-dev
 	@exec $(BIN)/python -m tests.simulators.screenshots $(ARGS)
+
+protocol-pictures: install-dev
+	@exec $(BIN)/python -m tests.simulators.protocol_pictures $(ARGS)
 
 pictures: install-dev
 	@exec $(BIN)/python -m tests.simulators.pictures $(ARGS)

@@ -237,8 +237,12 @@ def _of_run(run: SimulationRunOut, title: str) -> str:
     persisted = "none persisted in-flight data" if not kept else f"the largest persisted {text.size(kept)} in flight"
     return (
         f"{title}: {run.completed_count} of {text.counted(ended, 'checkpoint')} completed, with a median of"
-        f" {text.duration(run.duration_p50_ms)}; {persisted}"
+        f" {text.duration(run.duration_p50_ms)}; {persisted}{_restarts(run.restart_count)}"
     )
+
+
+def _restarts(count: int) -> str:
+    return "" if not count else f"; the job failed and was restored {'once' if count == 1 else f'{count} times'}"
 
 
 def card(children: cards.Children) -> html.Section:

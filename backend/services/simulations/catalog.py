@@ -111,6 +111,11 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
         "A source that ends is joined with one that does not. Checkpoints continue without the subtasks that finished.",
         "bounded-join",
     ),
+    "partly-finished": _Shape(
+        "Partly finished job",
+        "The rules and half of the orders have ended when the job fails at 30 s. It is restored with the rest.",
+        "partly-finished",
+    ),
     "legacy-source": _Shape(
         "Legacy source",
         "Two sources feed a slow stage. The legacy one blocks in the middle of a record, and its barrier waits.",

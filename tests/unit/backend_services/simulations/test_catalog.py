@@ -169,8 +169,8 @@ def test_the_estimate_of_the_records_is_close_to_what_a_run_processes(shape):
     vertices = simulate(spec, duration_us=duration_us, is_size_only=True).to_json()["vertices"]
     processed = sum(sum(v["records_in"]) or sum(v["records_out"]) for v in vertices)
 
-    # The estimate ignores skew and stragglers, which reduce the number of records in a run.
-    assert 0.8 * processed < duration_us / 1_000_000 * record_steps_per_s(spec.graph) < 1.5 * processed
+    # The estimate ignores skew, stragglers and ends of inputs, which reduce the number of records in a run.
+    assert 0.8 * processed < duration_us / 1_000_000 * record_steps_per_s(spec.graph) < 1.7 * processed
 
 
 def test_limits_can_be_smaller():

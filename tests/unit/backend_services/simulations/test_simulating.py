@@ -156,3 +156,15 @@ def test_the_progress_covers_both_runs():
     assert seen[1:] == sorted(seen[1:])
     assert any(0 < ratio < 0.5 for ratio in seen)
     assert progress.ratio == 1.0
+
+
+def test_a_partly_finished_job_is_restored_from_a_checkpoint_of_the_rest_if_checkpoints_continue_after_the_first_end():
+    asked = SimulationIn(
+        shape="partly-finished", protocol="finish-revised", second_protocol="finish-legacy", duration_s=60.0
+    )
+    revised, legacy = run(asked, Progress()).runs
+
+    assert (revised.status, revised.restart_count, revised.committed_records) == ("FINISHED", 1, 6_000)
+    assert revised.failed_count == 0
+    assert (legacy.completed_count, legacy.restart_count) == (1, 1)
+    assert legacy.committed_records < 1_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dashboard import text
-from dashboard.components.simulations import compared
+from dashboard.components.simulations import compared, sentence
+from tests.support.api_examples import example
 
 _LONGER = ("longer", "shorter")
 
@@ -26,3 +27,10 @@ _LONGER = ("longer", "shorter")
 )
 def test_a_difference_has_plain_words(first, second, words):
     assert compared(first, second, text.duration, _LONGER) == words
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "in flight."), (1, "restored once."), (3, "restored 3 times.")])
+def test_the_sentence_says_that_a_job_was_restored(count, words):
+    one = example("simulation").runs[0].model_copy(update={"restart_count": count, "persisted_max_bytes": 5_000})
+
+    assert sentence([one], ["Aligned"]).endswith(words)

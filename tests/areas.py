@@ -60,6 +60,7 @@ AREAS = {
         "contract/test_openapi.py",
         "contract/*_served.py",
         "integration/test_annotations.py",
+        "integration/test_cap_curves.py",
         "integration/test_simulations.py",
         "integration/test_what_if.py",
         "integration/test_checkpoint_actions.py",

@@ -203,7 +203,6 @@ checkpoints = Table(
     Column("is_discarded", Boolean),
     Column("savepoint_format", Text),
     Column("protocol", Text),
-    # The number of subtasks at which a cap on in-flight data had an effect. Only the reference runtime reports it.
     Column("cap_bound_count", Integer),
     # The largest values over all subtasks, computed when the details are written.
     Column("start_delay_max_ms", BigInteger),
@@ -233,8 +232,7 @@ checkpoints = Table(
     postgresql_partition_by="RANGE (triggered_on)",
 )
 
-_MS = ARRAY(Integer)
-_BYTES = ARRAY(BigInteger)
+_MS, _BYTES = ARRAY(Integer), ARRAY(BigInteger)
 
 checkpoint_details = Table(
     "checkpoint_details",

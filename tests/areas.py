@@ -101,6 +101,7 @@ AREAS = {
         "integration/test_collecting_without_postgres.py",
         "integration/test_target_leases.py",
         "integration/test_declared_targets.py",
+        "integration/test_target_credentials_api.py",
         "contract/test_target_connections.py",
         "integration/test_toy_collector.py",
         "integration/test_spark_causes.py",

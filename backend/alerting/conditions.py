@@ -416,6 +416,16 @@ def _history_too_short(settings: RuleSettings, signal: ServiceSignal) -> Reading
     return Reading(ReadingKind.ACTIVE, summary, ratio, annotations)
 
 
+def _targets_file_invalid(settings: RuleSettings, signal: ServiceSignal) -> Reading:
+    wrong = [s for s in signal.sources if s.problem is not None]
+    if not wrong:
+        return Reading(ReadingKind.CLEAR, "each file of targets was taken")
+    names = ", ".join(s.source for s in wrong)
+    summary = f"The targets of {names} are not those of the newest file, which is wrong"
+    annotations = {"summary": summary, "description": ". ".join([summary, *(str(s.problem) for s in wrong)])}
+    return Reading(ReadingKind.ACTIVE, summary, float(len(wrong)), annotations)
+
+
 def _watchdog(settings: RuleSettings, signal: ServiceSignal) -> Reading:
     annotations = {"summary": "Alerts are evaluated and delivered", "description": "If this alert stops, they are not."}
     return Reading(ReadingKind.ACTIVE, "it always fires", annotations=annotations)
@@ -471,5 +481,6 @@ _TARGET_RULES: Mapping[RuleName, Callable[[RuleSettings, TargetSignal], Reading]
 
 _SERVICE_RULES: Mapping[RuleName, Callable[[RuleSettings, ServiceSignal], Reading]] = {
     RuleName.HISTORY_TOO_SHORT: _history_too_short,
+    RuleName.TARGETS_FILE_INVALID: _targets_file_invalid,
     RuleName.WATCHDOG: _watchdog,
 }

@@ -40,6 +40,7 @@ class RuleName(StrEnum):
     TARGET_UNREACHABLE = "TargetUnreachable"
     COLLECTOR_STALE = "CollectorStale"
     HISTORY_TOO_SHORT = "HistoryTooShort"
+    TARGETS_FILE_INVALID = "TargetsFileInvalid"
     WATCHDOG = "Watchdog"
 
 
@@ -290,6 +291,13 @@ RULES: Final[tuple[Rule, ...]] = (
                 "the alert fires if the size limit keeps a smaller share of the days that the age limit promises",
             ),
         ),
+    ),
+    Rule(
+        RuleName.TARGETS_FILE_INVALID,
+        Subject.SERVICE,
+        Severity.WARNING,
+        "The file that declares targets is wrong or missing: the targets are those of its last good content.",
+        for_s=30.0,
     ),
     Rule(
         RuleName.WATCHDOG,

@@ -174,12 +174,23 @@ class HistorySignal:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceSignal:
+    """A source of declared targets, and what is wrong with its newest content; None if nothing is."""
+
+    source: str
+    place: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSignal:
     """The signal for rules about the service itself."""
 
     now: datetime
     history: HistorySignal | None = None
     """None until the size of a whole day is known."""
+    sources: tuple[SourceSignal, ...] = ()
+    """The files and discoveries that declare targets."""
 
 
 Signal = JobSignal | TargetSignal | ServiceSignal

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backend.cli import event_loop
+from backend.cli import connection_options, event_loop
 from backend.cli.database import DatabaseUrl, database_url_of, plain_url
 from backend.cli.entry_points import load_role
 from backend.cli.garbage import collect_garbage_less_often
@@ -24,6 +24,7 @@ from backend.cli.heartbeat import beating
 from backend.cli.listening import address_rules, bind, is_loopback, listening_token, serve, stop_event, target_limits
 from backend.cli.options import ReportFormat, TargetsFile, file_of, job_spec, seconds
 from backend.cli.role_logging import log_to_stderr
+from backend.domain.connection import PLAIN
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import Settings, age_rules, load_settings, names, secret_at
 
@@ -46,7 +47,11 @@ def _parser_of_spark() -> Callable[[SparkPushIn], list[JobObservation]]:
 
 def diagnose(
     url: Annotated[
-        str, typer.Argument(metavar="[URL]", help="REST root of a Flink JobManager. It may be left out with --log.")
+        str,
+        typer.Argument(
+            metavar="[URL]",
+            help="REST root of a Flink JobManager, or the name of an own target. It may be left out with --log.",
+        ),
     ] = "",
     job: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name or id of a job; other jobs are left out.")
@@ -79,8 +84,26 @@ def diagnose(
     deadline: Annotated[
         str, typer.Option(metavar="DURATION", help="Print what is known by then, and say what was left out.")
     ] = "60s",
+    bearer: connection_options.Bearer = None,
+    user: connection_options.User = None,
+    headers: connection_options.Headers = None,
+    ca: connection_options.Ca = None,
+    cert: connection_options.Cert = None,
+    key: connection_options.Key = None,
+    server_name: connection_options.ServerName = None,
+    proxy: connection_options.ProxyUrl = None,
+    proxy_user: connection_options.ProxyUser = None,
 ) -> None:
-    """Read a cluster's checkpoints once, and print which subtask holds the barrier, in which phase, and why."""
+    """Read a cluster's checkpoints once, and print which subtask holds the barrier, in which phase, and why.
+
+    A target in ~/.config/barrierscope/targets.yaml may be named instead of its address, and gives its credentials.
+    """
+    given = connection_options.Given(
+        *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
+    )
+    own = connection_options.own_target(url, load_settings())
+    url = url if own is None else own.url
+    options = connection_options.checked(given.options(PLAIN if own is None else own.connection), url)
     code = load_role("diagnose")(
         url,
         job=job,
@@ -91,6 +114,7 @@ def diagnose(
         logs=logs or (),
         event_logs=event_logs or (),
         observe=_parser_of_spark() if event_logs else None,
+        reach=connection_options.reach_of(options),
     )
     raise typer.Exit(code)
 

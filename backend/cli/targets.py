@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from backend.cli.options import OutputFormat, help_without_command, pairs, say
+from backend.cli import connection_options, targets_check
+from backend.cli.options import OutputFormat, help_without_command, pairs, say, seconds
+from backend.domain.connection import PLAIN
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError, BarrierscopeError, UnknownEntityError
 
 if TYPE_CHECKING:
     from backend.cli.answers import Answer
     from backend.contracts.api import Page, TargetOut
+    from backend.contracts.connection import ConnectionDoc
     from backend.contracts.model import Model
     from backend.settings import Settings
 
@@ -59,17 +62,39 @@ def add(
     name: Annotated[str | None, typer.Option(help="Name shown on the pages.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; may be repeated.")] = None,
     kind: Kind = "flink",
+    interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time between two readings [that of the collector].")
+    ] = None,
+    bearer: connection_options.Bearer = None,
+    user: connection_options.User = None,
+    headers: connection_options.Headers = None,
+    ca: connection_options.Ca = None,
+    cert: connection_options.Cert = None,
+    key: connection_options.Key = None,
+    server_name: connection_options.ServerName = None,
+    proxy: connection_options.ProxyUrl = None,
+    proxy_user: connection_options.ProxyUser = None,
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Test the connection to a target and add it.
+    """Test the connection to a target and add it. References are read by the service, which allows only some of them.
 
     A wrong address is refused with the right one, if another path of it is the REST root. A target that does not answer
     now is added.
     """
     from backend.contracts.api import TargetIn, TargetOut
 
-    body = TargetIn.model_construct(url=url, name=name, labels=pairs(label or [], option="--label"), kind=kind)
+    given = connection_options.Given(
+        *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
+    )
+    body = TargetIn.model_construct(
+        url=url,
+        name=name,
+        labels=pairs(label or [], option="--label"),
+        kind=kind,
+        connection=_connection(given, url),
+        interval_s=None if interval is None else seconds(interval, option="--interval", least=0.2, most=3600),
+    )
     with Client(api) as client:
         added = client.post("/api/v1/targets", body, TargetOut)
     if output_format is OutputFormat.JSON:
@@ -95,12 +120,29 @@ def list_targets(api: Api = None, output_format: Format = OutputFormat.TEXT) -> 
 
 
 @app.command(name="test", epilog="Example: barrierscope targets test http://my-flink:8081")
-def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
+def try_target(
+    url: Url,
+    kind: Kind = "flink",
+    bearer: connection_options.Bearer = None,
+    user: connection_options.User = None,
+    headers: connection_options.Headers = None,
+    ca: connection_options.Ca = None,
+    cert: connection_options.Cert = None,
+    key: connection_options.Key = None,
+    server_name: connection_options.ServerName = None,
+    proxy: connection_options.ProxyUrl = None,
+    proxy_user: connection_options.ProxyUser = None,
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
     """Read a target once from the machine of the API, and store nothing. Exit code 1 if the target is not readable."""
     from backend.contracts.api import TargetIn, TargetTestOut
 
+    given = connection_options.Given(
+        *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
+    )
     with Client(api) as client:
-        body = TargetIn.model_construct(url=url, labels={}, kind=kind)
+        body = TargetIn.model_construct(url=url, labels={}, kind=kind, connection=_connection(given, url))
         answer = client.post("/api/v1/targets/test", body, TargetTestOut)
     if output_format is OutputFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))
@@ -109,9 +151,13 @@ def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: F
         say(f"{url}: {answer.engine} {answer.engine_version}, {answer.duration_ms} ms; running jobs: {jobs}")
     else:
         problem = answer.problem or "no answer"
-        say(problem if problem.startswith(url) else f"{url}: {problem}")
+        cure = f"; {answer.cure}" if answer.cure and not answer.root else ""
+        say((problem if problem.startswith(url) else f"{url}: {problem}") + cure)
     if not answer.is_ok:
         raise typer.Exit(1)
+
+
+app.command(epilog="Example: barrierscope targets check targets.yaml")(targets_check.check)
 
 
 @app.command(epilog="Example: barrierscope targets remove production")
@@ -178,6 +224,13 @@ def links(
         say(f"{link.name}: {link.url}")
     if not found.links:
         say("no links; add one with: --set NAME=TEMPLATE")
+
+
+def _connection(given: connection_options.Given, url: str) -> ConnectionDoc | None:
+    from backend.contracts.connection import ConnectionDoc
+
+    options = connection_options.checked(given.options(), url)
+    return None if options == PLAIN else ConnectionDoc.of_options(options)
 
 
 def _one(client: Client, target: str) -> TargetOut:

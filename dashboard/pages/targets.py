@@ -21,12 +21,12 @@ from dashboard.client import ApiClient
 from dashboard.components import cards, confirming, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
-from dashboard.pages import target_links
+from dashboard.pages import target_links, target_options
 
 _ABOUT = "The systems that Barrierscope reads. It uses the monitoring REST API only; nothing is installed there."
 _ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in", "push": "its jobs push"}
-# Only targets of these origins can be removed. A target from the configuration would be added again at once; a target
-# that pushes would come back only with its next push.
+# Only targets of these origins can be removed. A declared target is removed where it is declared; a target that pushes
+# would come back only with its next push.
 _REMOVABLE = ("api", "push")
 
 
@@ -98,6 +98,7 @@ def _form() -> Component:
                 className="form-row",
                 id="target-form",
             ),
+            target_options.fields(),
             html.Div(id="target-answer", **attrs({"aria-live": "polite"})),
         ]
     )
@@ -155,7 +156,8 @@ async def refresh(client: ApiClient, *, tick: int | None, look: object, changed:
 
 def _identity(target: TargetOut) -> tuple[object, ...]:
     """Return the values that determine the name, address and buttons in a target's row, which no poll changes."""
-    return target.id, target.name, target.url, target.origin, target.is_enabled, len(target.links)
+    shown = (target.origin, target.declared_by, target_options.told(target))
+    return target.id, target.name, target.url, *shown, target.is_enabled, len(target.links)
 
 
 def _part_id(target: TargetOut, part: str) -> dict[str, str]:
@@ -173,7 +175,7 @@ def _register_form(app: Dash, client: ApiClient) -> None:
             "name": Output("target-name", "value"),
         },
         inputs={"tests": Input("target-test", "n_clicks"), "adds": Input("target-add", "n_clicks")},
-        state={"url": State("target-url", "value"), "name": State("target-name", "value")},
+        state={"url": State("target-url", "value"), "name": State("target-name", "value"), **target_options.states()},
         has_trigger=True,
         running=[
             (Output("target-test", "disabled"), True, False),
@@ -184,7 +186,15 @@ def _register_form(app: Dash, client: ApiClient) -> None:
 
 
 async def send(
-    client: ApiClient, *, tests: int | None, adds: int | None, url: str | None, name: str | None, trigger: object
+    client: ApiClient,
+    *,
+    tests: int | None,
+    adds: int | None,
+    url: str | None,
+    name: str | None,
+    trigger: object,
+    options: list[str | None] | None = None,
+    names: list[dict[str, str]] | None = None,
 ) -> Changes:
     """Test the target described in the form, or add it, depending on which button was pressed."""
     if not (tests or adds):
@@ -192,14 +202,18 @@ async def send(
     if not (url or "").strip():
         return {"answer": cards.answer(False, "Enter an address, such as http://my-flink:8081.")}
     try:
-        target = TargetIn(url=(url or "").strip(), name=(name or "").strip() or None)
+        more = target_options.read(options, names)
+        target = TargetIn(url=(url or "").strip(), name=(name or "").strip() or None, **more)
         if trigger == "target-test":
             result = await client.test_target(target)
             return {"answer": _tested(result)} | ({"url": result.root} if result.root else {})
         added = await client.add_target(target)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        return {"answer": cards.answer(False, f"{first['loc'][0]}: {first['msg']}")}
+        where = ".".join(str(part) for part in first["loc"])
+        return {"answer": cards.answer(False, f"{where}: {first['msg']}")}
+    except target_options.WrongOptionError as problem:
+        return {"answer": cards.answer(False, str(problem))}
     except (ApiRefusedError, ApiUnavailableError) as problem:
         return {"answer": cards.answer(False, str(problem))}
     answer = cards.answer(True, f"{added.name} was added.{_silence_of(added)}")
@@ -280,7 +294,9 @@ def _tested(result: TargetTestOut) -> Component:
     if result.root is not None:
         return cards.answer(False, f"{result.problem}. The form now has this address: test or add it.")
     if not result.is_ok:
-        return cards.answer(False, f"{result.problem or 'No answer.'} (after {text.duration(result.duration_ms)})")
+        cure = f" {result.cure[0].upper()}{result.cure[1:]}." if result.cure else ""
+        problem = (result.problem or "No answer").rstrip(".")
+        return cards.answer(False, f"{problem} (after {text.duration(result.duration_ms)}).{cure}")
     engine = " ".join(p for p in (result.engine or "engine", result.engine_version) if p)
     names = ", ".join(text.short(j, 40) for j in result.running_jobs[:6])
     more = f" and {len(result.running_jobs) - 6} more" if len(result.running_jobs) > 6 else ""
@@ -300,12 +316,17 @@ def _row(target: TargetOut) -> html.Tr:
     cells = [html.Td(shown, id=_part_id(target, part)) for part, shown in _parts(target).items()]
     return html.Tr(
         [
-            html.Td([html.B(target.name), html.Div(target.url, className="url")]),
+            html.Td([html.B(target.name), html.Div(target.url, className="url"), *_connected(target)]),
             *cells,
-            html.Td(_ORIGINS[target.origin]),
+            html.Td(_ORIGINS[target.origin] if target.declared_by is None else f"file {target.declared_by}"),
             html.Td(_actions(target)),
         ]
     )
+
+
+def _connected(target: TargetOut) -> list[Component]:
+    told = target_options.told(target)
+    return [] if told is None else [html.Div(text.short(told, 120), className="hint", title=told)]
 
 
 def _parts(target: TargetOut) -> dict[str, list[Component]]:
@@ -316,6 +337,8 @@ def _parts(target: TargetOut) -> dict[str, list[Component]]:
         health.append(html.Div(text.short(target.health.reason, 160), className="hint", title=target.health.reason))
     if target.shed is not None:
         health.append(_shed(target.shed))
+    if target.missing_since is not None:
+        health.append(html.Div("no longer declared: it ends within minutes", className="hint"))
     engine = " ".join(p for p in (target.engine, target.engine_version) if p)
     return {
         "engine": [html.Span(engine or text.MISSING, title=None if engine else "not read yet")],
@@ -373,6 +396,8 @@ def _actions(target: TargetOut) -> Component:
                 [status.icon(icon), html.Span(word)],
                 id={"type": "target-pause", "target": target.id, "to": to},
                 className="button",
+                disabled=target.declared_by is not None,
+                title=None if target.declared_by is None else f"declared by {target.declared_by}: change it there",
                 **attrs({"aria-label": f"{word} {target.name}"}),
             ),
             html.Button(
@@ -380,9 +405,15 @@ def _actions(target: TargetOut) -> Component:
                 id={"type": "target-remove", "target": target.id},
                 className="button danger",
                 disabled=target.origin not in _REMOVABLE,
-                title=None if target.origin in _REMOVABLE else f"{_ORIGINS[target.origin]}: pause it instead",
+                title=_why_not_removable(target),
                 **attrs({"aria-label": f"Remove {target.name}"}),
             ),
         ],
         className="actions",
     )
+
+
+def _why_not_removable(target: TargetOut) -> str | None:
+    if target.declared_by is not None:
+        return f"declared by {target.declared_by}: remove it there"
+    return None if target.origin in _REMOVABLE else f"{_ORIGINS[target.origin]}: pause it instead"

@@ -295,7 +295,7 @@ async def test_a_forbidden_target_gets_no_request_and_a_refusal_by_the_target_is
         assert "not allowed here" in problem.errors[0].detail
         assert target.sent == []
 
-    async def refuse(url, run, settings, timeout_s, token, *, kind, rules):
+    async def refuse(url, run, settings, timeout_s, token, *, kind, reach):
         raise InvalidInputError([], what="change")
 
     async with asking(api_over(engine, clock, change_settings=refuse)) as client:

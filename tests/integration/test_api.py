@@ -429,7 +429,7 @@ async def test_targets_are_added_once_changed_paused_and_removed(client):
 
 
 async def test_an_address_is_tested_before_it_is_added(engine, clock):
-    async def probe(url, timeout_s, *, kind, rules):
+    async def probe(url, timeout_s, *, kind, reach):
         if "dead" in url:
             raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
         if "proxy" in url:

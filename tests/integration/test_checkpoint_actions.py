@@ -34,7 +34,7 @@ class Room:
         self.engine, self.writer, self.clock = engine, writer, clock
         self.sent = []
 
-    async def change(self, url, run, change, timeout_s, token, *, kind, rules):
+    async def change(self, url, run, change, timeout_s, token, *, kind, reach):
         self.sent.append((url, run, change))
 
     async def open(self, of=RUNTIME, config=_ALIGNED, checkpoint=None, *, has_job_ended=False):

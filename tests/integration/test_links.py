@@ -39,8 +39,8 @@ class Cluster:
         self.asked = []
         self.answer = None
 
-    async def inspect(self, url, run, request, timeout_s, *, kind, rules):
-        self.asked.append((url, run, request, kind, rules))
+    async def inspect(self, url, run, request, timeout_s, *, kind, reach):
+        self.asked.append((url, run, request, kind, reach.rules))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer

@@ -26,7 +26,7 @@ async def test_every_form_is_refused_in_every_request(engine, clock):
     secret = ""
     probed = []
 
-    async def probe(url, timeout_s, *, kind, rules):
+    async def probe(url, timeout_s, *, kind, reach):
         probed.append(url)
         raise AssertionError(url)
 
@@ -47,8 +47,8 @@ async def test_every_form_is_refused_in_every_request(engine, clock):
 async def test_allowed_addresses_are_added_and_the_probe_gets_the_rules(engine, clock):
     given = []
 
-    async def probe(url, timeout_s, *, kind, rules):
-        given.append(rules)
+    async def probe(url, timeout_s, *, kind, reach):
+        given.append(reach.rules)
         raise TargetUnavailableError(url=url, reason="nothing listens")
 
     alerting = AlertingOptions(receiver_rules=_RULES)

@@ -43,6 +43,7 @@ from tests.packaging.wheel_environment import ROOT
 _NOT_IN_THE_CHART = {
     "api_url": "the command line's",
     "api_token_file": "pods get the variable, from a secret",
+    "xdg_config_home": "of `diagnose`",
     "xdg_data_home": "of `up`",
     "xdg_runtime_dir": "of `up`",
     "xdg_state_home": "of `up`",

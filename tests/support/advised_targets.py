@@ -28,7 +28,7 @@ class AdvisedTarget:
         self.refuses: Exception | None = None
         """If it is set, the target refuses each change with it."""
 
-    async def change(self, url, run, settings, timeout_s, token, *, kind, rules):
+    async def change(self, url, run, settings, timeout_s, token, *, kind, reach):
         """Record the settings, or refuse them."""
         if self.refuses is not None:
             raise self.refuses

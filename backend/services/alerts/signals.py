@@ -26,6 +26,7 @@ from backend.alerting.signals import (
     RunSpan,
     ServiceSignal,
     Signal,
+    SourceSignal,
     TargetSignal,
 )
 from backend.analysis.health.failures import is_real_failure, reasons_without_fault
@@ -57,6 +58,7 @@ from backend.store.checkpoints.subtask_values import VertexAcks, acks_of
 from backend.store.jobs.reader import JobRecord, config_since, newest_exceptions, newest_losses, runs_before
 from backend.store.schema.partitions import Retention
 from backend.store.stored_days import SizeForecast
+from backend.store.targets.declared import list_sources
 from backend.store.targets.targets import TargetRecord, TargetRepository
 
 # A job that is polled is stale if its data is older than this and older than three poll intervals.
@@ -167,7 +169,8 @@ class SignalReader:
         late = await stored.late_barriers_of(connection, runs, oldest - timedelta(hours=1)) if opens else {}
         lives = await lives_of(connection, [(o.run_id, o.header.checkpoint_id) for o in opens.values()])
         growths = await self._growth.of_jobs(connection, self._heads)
-        signals: list[Signal] = [ServiceSignal(now, _history(await self._history.read()))]
+        sources = tuple(SourceSignal(s.source, s.place, s.problem) for s in await list_sources(connection))
+        signals: list[Signal] = [ServiceSignal(now, _history(await self._history.read()), sources)]
         names: dict[TargetId, list[str]] = {}
         for job_id, head in self._heads.items():
             opened = opens.get(job_id)

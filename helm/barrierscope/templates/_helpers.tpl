@@ -192,6 +192,18 @@ securityContext:
     {{- end }}
 {{- end }}
 
+{{/* The API tests targets and the collectors read them, so both need the credentials. */}}
+{{- define "barrierscope.targetCredentialsEnv" }}
+{{- with .Values.access.targetCredentials.envPrefix }}
+- name: BARRIERSCOPE_TARGET_CREDENTIALS_ENV_PREFIX
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.access.targetCredentials.dir }}
+- name: BARRIERSCOPE_TARGET_CREDENTIALS_DIR
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+
 {{/* The alert component and the API read credentials of receivers: one delivers alerts, the other tests a receiver. */}}
 {{- define "barrierscope.receiversEnv" }}
 {{- if .Values.alert.receiversSecret }}
@@ -227,6 +239,11 @@ volumeMounts:
   {{- if include "barrierscope.hasReceivers" . }}
   - name: receivers
     mountPath: /etc/barrierscope/receivers
+    readOnly: true
+  {{- end }}
+  {{- if and (eq .component "collector") .root.Values.targets }}
+  - name: targets
+    mountPath: /etc/barrierscope/targets
     readOnly: true
   {{- end }}
   {{- if and (eq .component "pipeline") (include "barrierscope.sparkOnKubernetes" .root) }}
@@ -303,6 +320,11 @@ volumes:
   - name: executor-template
     configMap:
       name: {{ include "barrierscope.fullname" .root }}-pipeline-executor
+  {{- end }}
+  {{- if and (eq .component "collector") .root.Values.targets }}
+  - name: targets
+    configMap:
+      name: {{ include "barrierscope.fullname" .root }}-targets
   {{- end }}
   {{- with $values.extraVolumes }}
   {{- toYaml . | nindent 2 }}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from backend.alerting.conditions import health_window_ms, read
 from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
 from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
-from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal
+from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal, SourceSignal
 from backend.analysis.health.finish import predict
 from backend.analysis.health.progress import Judged, Judgement, OpenCheckpoint
 from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
@@ -572,6 +572,19 @@ def test_a_history_that_will_be_shorter_than_promised_is_reported_with_the_size_
     assert read(rule, enough).kind is ReadingKind.CLEAR
     assert read(rule, ServiceSignal(NOW)).kind is ReadingKind.UNKNOWN
     assert read(_rule("HistoryTooShort", held_min_ratio=0.4), short).kind is ReadingKind.CLEAR
+
+
+def test_a_wrong_file_of_targets_is_reported_with_what_is_wrong():
+    rule = _rule("TargetsFileInvalid")
+    good = SourceSignal("production", "/etc/targets.yaml")
+    wrong = replace(good, problem="invalid targets file: /etc/targets.yaml:3: targets[0].urll: is not a key")
+
+    found = read(rule, ServiceSignal(NOW, sources=(good, wrong)))
+
+    assert (found.kind, found.value) == (ReadingKind.ACTIVE, 1.0)
+    assert found.annotations["description"].endswith("/etc/targets.yaml:3: targets[0].urll: is not a key")
+    assert read(rule, ServiceSignal(NOW, sources=(good,))).kind is ReadingKind.CLEAR
+    assert read(rule, ServiceSignal(NOW)).kind is ReadingKind.CLEAR
 
 
 @pytest.mark.parametrize("name", ["CheckpointStuck", "CheckpointWillTimeOut"])

@@ -1,0 +1,148 @@
+"""The fields of the form of targets for what only some targets need: credentials by reference, TLS, proxy and more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dash import ALL, State, dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.api import TargetOut
+from dashboard.components.attributes import attrs
+
+_REFERENCE = "env:NAME or file:PATH"
+# The name of each field, its label, an example, and the group under which it stands.
+_FIELDS: Final = (
+    ("bearer", "Bearer token", _REFERENCE, "Credentials"),
+    ("user", "User", "barrierscope", "Credentials"),
+    ("password", "Password", _REFERENCE, "Credentials"),
+    ("headers", "Headers", "X-Api-Key=env:NAME", "Credentials"),
+    ("ca", "Trusted authorities", "file:ca.pem", "TLS"),
+    ("certificate", "Client certificate", "file:client.pem", "TLS"),
+    ("key", "Key of the certificate", "file:client.key", "TLS"),
+    ("server_name", "Name in the server's certificate", "flink.internal", "TLS"),
+    ("proxy", "Proxy", "http://proxy:3128", "Proxy"),
+    ("proxy_user", "User for the proxy", "", "Proxy"),
+    ("proxy_password", "Password for the proxy", _REFERENCE, "Proxy"),
+    ("kind", "Kind", "flink", "Target"),
+    ("labels", "Labels", "deployment=orders, environment=prod", "Target"),
+    ("interval_s", "Seconds between two readings", "2", "Target"),
+    ("ui_url", "Address of the web UI in browsers", "https://flink-ui.example", "Target"),
+)
+_HINT = (
+    "Credentials are written as references, never as values: env:NAME is a variable of the service, file:PATH a file of"
+    " it. The operator of Barrierscope decides which of them may be named here."
+)
+GROUPS: Final = ("Credentials", "TLS", "Proxy", "Target")
+
+
+class WrongOptionError(ValueError):
+    """A field of the form is wrong. The text names it, and does not repeat its value."""
+
+
+def fields() -> Component:
+    """Return the closed part of the form with all fields."""
+    groups = [
+        html.Fieldset(
+            [
+                html.Legend(group),
+                html.Div([_field(*f[:3]) for f in _FIELDS if f[3] == group], className="target-options-fields"),
+            ],
+            className="target-options-group",
+        )
+        for group in GROUPS
+    ]
+    return html.Details(
+        [html.Summary("Credentials, TLS, proxy and more"), html.P(_HINT, className="hint"), *groups],
+        className="target-options",
+    )
+
+
+def _field(name: str, label: str, example: str) -> Component:
+    box = dcc.Input(
+        id={"type": "target-option", "name": name},
+        type="text",
+        placeholder=example,
+        maxLength=2000,
+        autoComplete="off",
+        debounce=False,
+        **attrs({"spellCheck": "false"}),
+    )
+    return html.Label([label, box], className="field")
+
+
+def states() -> dict[str, Any]:
+    """Return the states of a callback that reads the fields, for ``read``."""
+    place = {"type": "target-option", "name": ALL}
+    return {"options": State(place, "value"), "names": State(place, "id")}
+
+
+def read(options: Sequence[str | None] | None, names: Sequence[Mapping[str, str]] | None) -> dict[str, Any]:
+    """Return the fields of ``TargetIn`` that the form sets.
+
+    Raises:
+        WrongOptionError: a field has a form that the API could not tell apart from another mistake.
+    """
+    given = {i["name"]: (v or "").strip() for i, v in zip(names or (), options or (), strict=True)}
+    value = {name: text for name, text in given.items() if text}
+    found: dict[str, Any] = {name: value[name] for name in ("kind", "ui_url") if name in value}
+    if "labels" in value:
+        found["labels"] = _pairs(value["labels"], "Labels")
+    if "interval_s" in value:
+        try:
+            found["interval_s"] = float(value["interval_s"])
+        except ValueError:
+            raise WrongOptionError("Seconds between two readings: write a number, such as 5.") from None
+    if connection := _connection(value):
+        found["connection"] = connection
+    return found
+
+
+def _connection(value: Mapping[str, str]) -> dict[str, Any]:
+    plain = ("bearer", "ca", "certificate", "key", "server_name")
+    found: dict[str, Any] = {name: value[name] for name in plain if name in value}
+    if "user" in value or "password" in value:
+        if not ("user" in value and "password" in value):
+            raise WrongOptionError("User and Password: fill in both, or none.")
+        found["basic"] = {"user": value["user"], "password": value["password"]}
+    if "headers" in value:
+        found["headers"] = _pairs(value["headers"], "Headers")
+    if "proxy" in value:
+        names = {"user": "proxy_user", "password": "proxy_password"}
+        found["proxy"] = {"url": value["proxy"]} | {k: value[n] for k, n in names.items() if n in value}
+    elif "proxy_user" in value or "proxy_password" in value:
+        raise WrongOptionError("User for the proxy: fill in the address of the proxy too.")
+    return found
+
+
+def _pairs(text: str, label: str) -> dict[str, str]:
+    found = {}
+    for part in (p.strip() for p in text.split(",")):
+        key, sign, value = part.partition("=")
+        if not sign or not key.strip():
+            raise WrongOptionError(f"{label}: write NAME=VALUE, and a comma between two of them.")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def told(target: TargetOut) -> str | None:
+    """Return how a target is connected to, in a few words for its row; None if there is nothing to tell."""
+    parts = []
+    if (connection := target.connection) is not None:
+        if connection.bearer is not None:
+            parts.append(f"bearer {connection.bearer}")
+        if connection.basic is not None:
+            parts.append(f"user {connection.basic.user}, password {connection.basic.password}")
+        parts += [f"header {name} {value}" for name, value in (connection.headers or {}).items()]
+        if connection.certificate is not None:
+            parts.append(f"client certificate {connection.certificate}")
+        if connection.ca is not None:
+            parts.append(f"authorities {connection.ca}")
+        if connection.server_name is not None:
+            parts.append(f"as {connection.server_name}")
+        if connection.proxy is not None:
+            parts.append(f"through {connection.proxy.url}")
+    if target.interval_s is not None:
+        parts.append(f"every {target.interval_s:g} s")
+    return "; ".join(parts) or None

@@ -27,11 +27,12 @@ from collectors.logs.story import RECOVERY_S, Failure, LoggedCheckpoint, LoggedJ
 _NUMBERS_SHOWN: Final = 8
 _TASKS_SHOWN: Final = 4
 _TEXT_SHOWN: Final = 160
+_REASON_SHOWN: Final = 200
 _LINE_MAX: Final = 4_000
 _KINDS_SHOWN: Final = 6
 # A pause between two triggers of this many usual ones is told.
 _GAP_TIMES: Final = 4
-# The job is known. Without its id, the sentence has room for the reason.
+# The job is known. Without its id, there is room for the reason.
 _OF_JOB: Final = re.compile(r" of job [0-9a-f]{32}\b")
 _FINISHED: Final = "checkpointing with finished tasks is not enabled"
 _ABORTED: Final = reasons_without_fault(has_restarts=False)
@@ -249,7 +250,7 @@ def _refused(job: LoggedJob) -> list[Finding]:
         found.append(
             Finding(
                 f"{told.count} {'time' if told.count == 1 else 'times'}, a checkpoint was refused before it began{why}",
-                (f'"{_OF_JOB.sub("", told.sample)[:_TEXT_SHOWN]}"', _span(told)),
+                (f'"{_OF_JOB.sub("", told.sample)[:_REASON_SHOWN]}"', _span(told)),
                 cure=cure,
             )
         )

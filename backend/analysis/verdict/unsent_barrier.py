@@ -216,8 +216,8 @@ def _stopped_in(case: Case, phases: Phases) -> tuple[VertexId, tuple[int, ...]] 
         below = [phases[v] for v in pressure.descendants(topology, vertex.id) if v in phases]
         if rows_ is None or not rows_.pending or not below:
             continue
-        above = [phases[v] for v in pressure.ancestors(topology, vertex.id) if v in phases]
-        is_in_part = len(rows_.pending) < len(rows_) and not any(p.pending for p in above)
+        # This is the first vertex with such a subtask, so all subtasks above it have sent their barriers.
+        is_in_part = len(rows_.pending) < len(rows_)
         return (vertex.id, rows_.pending) if is_in_part and not any(p.is_acknowledged.any() for p in below) else None
     return None
 

@@ -251,3 +251,24 @@ def test_the_files_of_a_container_runtime_give_the_answer_of_the_log_itself(is_j
         return rest
 
     assert answer(map(wrapped, plain)) == answer(f"{line}\n" for line in plain)
+
+
+@pytest.mark.parametrize(
+    ("others", "is_named"),
+    [((), True), ((log.triggered(1, 0, job="a" * 32),), False)],
+)
+def test_a_task_that_failed_near_a_restart_is_named_if_it_can_be_of_no_other_job(written, capsys, others, is_named):
+    assert (
+        app.run(["diagnose", "--log", written(*others, log.task_switched(39, 2, "FAILED"), log.restarted(40, ""))]) == 0
+    )
+
+    assert ("first task that failed: window subtask 2 of 4" in flat(capsys.readouterr().out)) is is_named
+
+
+def test_the_reason_of_a_refusal_is_quoted_whole(written, capsys):
+    reason = "Failure reason: Not all required tasks are currently running"
+    text = f"Checkpoint triggering task Source: orders (1/2) of job {JOB} is not being executed at the moment. Aborting"
+    refused = log.line(5, f"Failed to trigger checkpoint for job {JOB} because {text} checkpoint. {reason}.")
+
+    assert app.run(["diagnose", "--log", written(refused)]) == 0
+    assert f'{reason}"' in flat(capsys.readouterr().out)

@@ -241,6 +241,18 @@ def test_one_subtask_with_long_records_in_its_queue_works_long_and_the_vertex_do
     assert "about 6.0 s with each record" in found.sentence
 
 
+def test_the_long_records_that_queue_before_one_subtask_are_no_lack_of_capacity():
+    def one(number):
+        rows = (detail(v, first=[5, 5]) for v in (SOURCE,))
+        return completed(number, *rows, detail(MIDDLE, first=[92_000, 5]), detail(LAST, first=[92_000] * 2), every_s=95)
+
+    readings = [*steady(SOURCE)[-1:], *of_one_subtask(50, rate=1 / 6), *steady(LAST)[-1:]]
+    found = judged(readings, run=[one(n) for n in (1, 2, 3)])
+
+    assert (found.kind, found.subtasks) == (VerdictKind.CALLBACK, (0,))
+    assert "the barrier waits up to 1 min 32 s behind the queued ones" in found.sentence
+
+
 @pytest.mark.parametrize(
     ("count", "rate", "more"),
     [

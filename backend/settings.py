@@ -220,6 +220,10 @@ class Settings(BaseSettings):
     """
     secrets_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """Folder with the files that contain the credentials of receivers. A receiver refers to a file as ``file:NAME``."""
+    metrics_port: Annotated[Port | None, BeforeValidator(_none_if_empty)] = None
+    """Port on which a role serves ``/metrics`` for Prometheus, without a token. If it is not set, there is none."""
+    metrics_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """Address on which ``metrics_port`` listens."""
     heartbeat_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """File that a long-running role touches every 5 s, so that a probe can check its age."""
     log_level: LogLevel = LogLevel.INFO

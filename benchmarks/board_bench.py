@@ -12,11 +12,13 @@ Then each case is measured in turn:
 * ``alerts first``, ``alerts second``, ``alerts unchanged`` and ``alerts changing``: an evaluation of the alert rules,
   with the changes of its cycle of five seconds before each: one job in twelve. After the first evaluation, those of the
   next cycles go on reading the past checkpoints of the jobs; the second one is measured alone, too.
+* ``metrics first``, ``metrics unchanged`` and ``metrics changing``: a scrape of ``/metrics`` every 30 s in the process
+  that exports the jobs, with the text that it answers. Half of the jobs changed since the scrape before.
 
 Each case is compared with a ``SELECT`` of all rows of the table ``runs``. The case and the ``SELECT`` alternate in
 the same run. The CPU time is that of this process and of the server's backends.
 
-    python benchmarks/board_bench.py [--jobs 1000 5000] [--alert-jobs 2000] [--rounds 7] [--json]
+    python benchmarks/board_bench.py [--jobs 1000 5000] [--alert-jobs 2000] [--metrics-jobs 1000] [--rounds 7] [--json]
 """
 
 from __future__ import annotations
@@ -29,17 +31,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import uvloop
+from prometheus_client import CollectorRegistry, generate_latest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.cli.garbage import collect_garbage_less_often
+from backend.metrics.registry import register
 from backend.services.alerts.evaluation import AlertEvaluator
 from backend.services.alerts.signals import SignalReader
+from backend.services.history_forecast import HistoryForecast
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.jobs.fleet import FleetService
+from backend.services.metrics.fleet import FleetMetrics, Sources
 from backend.store.alerts.lease import take_term
 from backend.store.postgres.connections import create_store_engine, reading
+from backend.store.schema.partitions import Retention
 from tests.support.benchmarking import children_cpu_s, parser_of, print_json
 from tests.support.databases import temporary_server
 from tests.support.live_fleet import LiveFleet
@@ -47,6 +54,7 @@ from tests.support.observations import NOW, SteppingClock
 
 _BOARD_EVERY_S = 2
 _ALERTS_EVERY_S = 5
+_SCRAPED_EVERY_S = 30
 _CHECKPOINT_EVERY_S = 60
 
 
@@ -107,15 +115,19 @@ async def _measured(
     return Result(case, jobs, rounds, wall_ms, client_ms, server_ms, statistics.median(ratios))
 
 
-async def measure(url: str, server_pid: int, jobs: int, rounds: int, *, alerts: bool) -> list[Result]:
-    """Return the results of the board, or of the alerts, over ``jobs`` jobs in the empty store at ``url``."""
+async def measure(url: str, server_pid: int, jobs: int, rounds: int, *, part: str) -> list[Result]:
+    """Return the results of one part, such as ``alerts``, over ``jobs`` jobs in the empty store at ``url``."""
     clock = _Clock(NOW)
-    every_s = _ALERTS_EVERY_S if alerts else _BOARD_EVERY_S
+    every_s = {"board": _BOARD_EVERY_S, "alerts": _ALERTS_EVERY_S, "metrics": _SCRAPED_EVERY_S}[part]
     meter = _Meter(server_pid)
     engine = create_store_engine(url)
     fleet = LiveFleet(url, jobs)
     await asyncio.to_thread(fleet.fill)
-    step = await _alerts(engine, clock) if alerts else _board(engine, clock)
+    step = (
+        await _alerts(engine, clock)
+        if part == "alerts"
+        else {"board": _board, "metrics": _metrics}[part](engine, clock)
+    )
 
     async def plain() -> None:
         async with reading(engine) as connection:
@@ -134,13 +146,13 @@ async def measure(url: str, server_pid: int, jobs: int, rounds: int, *, alerts: 
     async def changing() -> None:
         await polled(_CHECKPOINT_EVERY_S // every_s)
 
-    name = "alerts" if alerts else "board"
+    is_second = part == "alerts"
     try:
         return [
-            await _measured(meter, f"{name}, first", jobs, 1, nothing, step, plain),
-            *([await _measured(meter, "alerts, second", jobs, 1, changing, step, plain)] if alerts else []),
-            await _measured(meter, f"{name}, unchanged", jobs, rounds, unchanged, step, plain),
-            await _measured(meter, f"{name}, changing", jobs, rounds, changing, step, plain),
+            await _measured(meter, f"{part}, first", jobs, 1, nothing, step, plain),
+            *([await _measured(meter, f"{part}, second", jobs, 1, changing, step, plain)] if is_second else []),
+            await _measured(meter, f"{part}, unchanged", jobs, rounds, unchanged, step, plain),
+            await _measured(meter, f"{part}, changing", jobs, rounds, changing, step, plain),
         ]
     finally:
         await engine.dispose()
@@ -159,19 +171,37 @@ async def _alerts(engine: AsyncEngine, clock: SteppingClock) -> _Step:
     return lambda: evaluator.evaluate(term)
 
 
+def _metrics(engine: AsyncEngine, clock: SteppingClock) -> _Step:
+    jobs = AnalysedJobs(clock, EvidenceReader(clock))
+    sources = Sources(
+        jobs, FleetService(engine, clock, jobs), HistoryForecast(engine, clock, Retention()), lambda: None
+    )
+    fleet = FleetMetrics(engine, clock, sources, lambda: True)
+    registry = CollectorRegistry(auto_describe=False)
+    register(fleet.collect, registry)
+
+    async def scrape() -> None:
+        await fleet.refresh()
+        await asyncio.to_thread(generate_latest, registry)
+
+    return scrape
+
+
 def main() -> None:
     """Run the benchmark and print its results."""
     parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, nargs="*", default=[1000, 5000])
     parser.add_argument("--alert-jobs", type=int, nargs="*", default=[2000])
+    parser.add_argument("--metrics-jobs", type=int, nargs="*", default=[1000])
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     collect_garbage_less_often()
     results: list[Result] = []
     with temporary_server() as server:
-        for jobs, alerts in [*((n, False) for n in arguments.jobs), *((n, True) for n in arguments.alert_jobs)]:
+        counts = {"board": arguments.jobs, "alerts": arguments.alert_jobs, "metrics": arguments.metrics_jobs}
+        for part, jobs in [(part, n) for part, numbers in counts.items() for n in numbers]:
             with server.databases.migrated() as url:
-                results += uvloop.run(measure(url, server.pid, jobs, arguments.rounds, alerts=alerts))
+                results += uvloop.run(measure(url, server.pid, jobs, arguments.rounds, part=part))
     if arguments.json:
         print_json(results, indent=2)
         return

@@ -31,10 +31,16 @@ from backend.domain.errors import (
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.observation import NOTHING_SHED, JobObservation, JobState, Observation, Shed
 from backend.domain.target import TargetState
+from backend.metrics.registry import counter, histogram
 from collectors.base import Collector, Effort, ObservationSink, Pause
 from collectors.gate import PollGate
 
 _log = structlog.get_logger(__name__)
+
+_POLL_S = histogram("barrierscope_poll_duration_seconds", "The time that one poll of a target took.")
+_POLLS = counter("barrierscope_polls", "Polls of targets, by result.", ("result",))
+_REQUESTS = counter("barrierscope_poll_requests", "Requests that polls sent to targets.")
+_SHED = counter("barrierscope_observations_dropped", "Observations that were dropped because nothing could take them.")
 
 RunKey: TypeAlias = tuple[EngineRunId, datetime]
 CheckpointKey: TypeAlias = tuple[int, datetime]
@@ -168,6 +174,7 @@ class TargetLoop:
     async def poll(self, effort: Effort = Effort.FULL) -> None:
         """Poll once and write the observation, or record why the poll failed."""
         self.state.attempted_at = self._clock.now()
+        began_s = self._clock.monotonic_s()
         try:
             async with asyncio.timeout(self._options.poll_timeout_s):
                 observation = await self._collector.collect(self.state.attempted_at, effort=effort)
@@ -179,6 +186,7 @@ class TargetLoop:
             await self._failed(TargetState.MALFORMED, str(error))
         else:
             self._succeeded(observation)
+            _POLL_S.observe(self._clock.monotonic_s() - began_s)
             await self._write()
 
     def delay_s(self, took_s: float) -> float:
@@ -203,6 +211,8 @@ class TargetLoop:
         if state.failures_in_a_row:
             _log.info("target answers again", target=self._target_id, failures=state.failures_in_a_row)
         state.failures_in_a_row, state.reason = 0, None
+        _POLLS.labels(TargetState.OK.value).inc()
+        _REQUESTS.inc(observation.cost.request_count)
         self._unwritten.append(replace(self._completed(observation), set_interval_s=self._interval_s))
         if len(self._unwritten) > self._options.buffer_max:
             self._drop(self._unwritten.popleft())
@@ -210,6 +220,7 @@ class TargetLoop:
     def _drop(self, observation: Observation) -> None:
         """Count the checkpoints of a dropped observation as lost, until they are read again."""
         self.state.dropped_count += 1
+        _SHED.inc()
         self._must_forget = True
         lost = observation.shed_in_all
         for job in observation.jobs:
@@ -270,6 +281,7 @@ class TargetLoop:
     async def _failed(self, kind: TargetState, reason: str) -> None:
         state = self.state
         state.failures_in_a_row += 1
+        _POLLS.labels(kind.value).inc()
         if reason != state.reason:
             _log.warning("target not read", target=self._target_id, kind=kind, reason=reason)
         state.reason = reason

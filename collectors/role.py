@@ -15,11 +15,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.observation import JobState, KnownRun, Observation
+from backend.metrics.registry import register
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_unended
 from backend.store.postgres.connections import create_store_engine, reading
@@ -127,6 +130,7 @@ async def run(
         random=random.random,
         options=ManagerOptions(loop=LoopOptions(interval_s=poll_interval_s)),
     )
+    unregister = register(partial(_own_metrics, manager, spool, spool_max_mib))
     try:
         with CollectorSession(database_url, holder=holder):
             async with asyncio.TaskGroup() as group:
@@ -140,7 +144,31 @@ async def run(
                 if judging is not None:
                     judging.cancel()
     finally:
+        unregister()
         if spool is not None:
             spool.close()
         await lease_engine.dispose()
         await engine.dispose()
+
+
+def _own_metrics(manager: CollectorManager, spool: Spool | None, spool_max_mib: int) -> Iterable[Metric]:
+    """Return what this process knows of itself: its targets, its failed loops and its spool."""
+    values = [
+        (
+            "collector_targets",
+            "The targets that this process polls, because it holds their leases.",
+            len(manager.watched),
+        ),
+        (
+            "collector_loops_failed",
+            "How often a loop of a target ended with an unexpected error.",
+            manager.broken_count,
+        ),
+    ]
+    if spool is not None:
+        values += [
+            ("spool_observations", "The observations that wait on disk until the store takes them.", len(spool)),
+            ("spool_size_bytes", "The size of the observations that wait on disk.", spool.size_bytes),
+            ("spool_size_limit_bytes", "The size at which the spool takes no more.", spool_max_mib * 2**20),
+        ]
+    return [GaugeMetricFamily(f"barrierscope_{name}", words, value=value) for name, words, value in values]

@@ -21,11 +21,13 @@ from backend.api.access import Access, AccessRules
 from backend.api.app import AppDeps, BoundedBody, create_app
 from backend.api.deps import Services
 from backend.api.health import HealthProbe
-from backend.api.splitter import Splitter
+from backend.api.metering import Metered
+from backend.api.splitter import PAGES, Splitter
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
 from backend.domain.connection import Reach
 from backend.domain.errors import StoreUnavailableError
+from backend.metrics.page import MetricsPage
 from backend.notify.sender import Secrets, Sender
 from backend.services.advice.cards import AdviceService
 from backend.services.alerts.episodes import AlertService
@@ -179,7 +181,8 @@ def build(
         transport=transport, api_base_url=f"http://127.0.0.1:{listening.port}", token=listening.token
     )
     rules = AccessRules(listening.token, frozenset({listening.host.lower()}), listening.public_url)
-    inside = BoundedBody(Splitter(api=api, pages=pages), _PAGE_BODY_MAX_BYTES)
+    split = Splitter(api=Metered(api), pages=Metered(pages, f"{PAGES}/*"))
+    inside = MetricsPage(BoundedBody(split, _PAGE_BODY_MAX_BYTES))
     compressed = BrotliMiddleware(inside, quality=_BROTLI_QUALITY)
     return HealthProbe(Access(compressed, rules), SchemaCheck(probing).is_ready)
 

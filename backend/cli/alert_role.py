@@ -19,6 +19,7 @@ from backend.cli.database import DatabaseUrl, database_url_of
 from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
 from backend.cli.listening import address_rules, stop_event
+from backend.cli.metrics_port import MetricsPort, serving_metrics
 from backend.cli.options import seconds
 from backend.cli.role_logging import log_to_stderr
 from backend.cli.roles import retention_of
@@ -35,6 +36,7 @@ def alert(
     interval: Annotated[
         str | None, typer.Option(metavar="TIME", help="Time between two evaluations of the rules [5s].")
     ] = None,
+    metrics_port: MetricsPort = None,
 ) -> None:
     """Evaluate the alert rules, and deliver alerts. If several run, one evaluates and the others stand by."""
     settings = load_settings()
@@ -43,29 +45,39 @@ def alert(
     interval_s = settings.alert_interval_s
     if interval is not None:
         interval_s = seconds(interval, option="--interval", least=0.2, most=3600)
-    event_loop.run(_until_stopped(url, interval_s, settings))
+    event_loop.run(_until_stopped(url, interval_s, settings, metrics_port))
 
 
-async def _until_stopped(url: str, interval_s: float, settings: Settings) -> None:
+async def _until_stopped(url: str, interval_s: float, settings: Settings, metrics_port: int | None) -> None:
     from backend.alerting.payloads import Links
+    from backend.metrics.registry import register
     from backend.notify.sender import Sender
     from backend.services.alerts.deliveries import AlertDelivery
     from backend.services.alerts.evaluation import AlertEvaluator
     from backend.services.alerts.receivers import watch_configured
     from backend.services.alerts.running import AlertRunner, RunOptions
     from backend.services.alerts.signals import SignalReader
+    from backend.services.history_forecast import HistoryForecast
+    from backend.services.jobs.analysed import AnalysedJobs
     from backend.services.jobs.evidence import EvidenceReader
+    from backend.services.jobs.fleet import FleetService
+    from backend.services.metrics.fleet import FleetMetrics, Sources
     from backend.store.postgres.connections import create_store_engine
     from backend.store.wall_clock import WallClock
 
     clock, engine = WallClock(), create_store_engine(url)
     rules = address_rules(settings.host, settings, settings.allowed_receivers)
     sender = Sender(partial(secret_at, folder=settings.secrets_dir), rules)
+    retention = retention_of(settings)
+    evaluator = AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock), retention))
+    jobs = AnalysedJobs(clock, EvidenceReader(clock))
+    history = HistoryForecast(engine, clock, retention)
+    sources = Sources(jobs, FleetService(engine, clock, jobs), history, lambda: evaluator.signals)
     try:
         runner = AlertRunner(
             engine,
             clock,
-            AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock), retention_of(settings))),
+            evaluator,
             AlertDelivery(
                 engine,
                 clock,
@@ -76,10 +88,15 @@ async def _until_stopped(url: str, interval_s: float, settings: Settings) -> Non
             holder=f"{socket.gethostname()}:{os.getpid()}",
             options=RunOptions(interval_s=interval_s, delivery_interval_s=min(1.0, interval_s)),
         )
+        fleet = FleetMetrics(engine, clock, sources, lambda: runner.is_leading)
+        register(fleet.collect)
         configured = names(settings.alertmanager_urls)
         collect_garbage_less_often()
         with stop_event() as stop:
-            async with beating(settings.heartbeat_file):
+            async with (
+                beating(settings.heartbeat_file),
+                serving_metrics("alert", settings, metrics_port, refresh=fleet.refresh),
+            ):
                 await _once_stored(lambda: watch_configured(engine, clock, configured), stop)
                 await runner.run(stop)
     finally:

@@ -14,18 +14,19 @@ from backend.cli.database import DatabaseUrl, plain_url
 from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
 from backend.cli.listening import stop_event
+from backend.cli.metrics_port import MetricsPort, serving_metrics
 from backend.cli.role_logging import log_to_stderr
 from backend.settings import Settings, load_settings
 
 
-def lab(database_url: DatabaseUrl = None) -> None:
+def lab(database_url: DatabaseUrl = None, metrics_port: MetricsPort = None) -> None:
     """Run the simulations and backtests that pages and the API request, one at a time. Several processes share them."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
-    asyncio.run(_until_stopped(plain_url(database_url, settings), settings))
+    asyncio.run(_until_stopped(plain_url(database_url, settings), settings, metrics_port))
 
 
-async def _until_stopped(url: str, settings: Settings) -> None:
+async def _until_stopped(url: str, settings: Settings, metrics_port: int | None) -> None:
     from backend.contracts.simulations import EXAMPLE, SimulationIn
     from backend.services.backtests import replaying
     from backend.services.simulations import cap_curves
@@ -46,7 +47,7 @@ async def _until_stopped(url: str, settings: Settings) -> None:
         )
         collect_garbage_less_often()
         with stop_event() as stop:
-            async with beating(settings.heartbeat_file):
+            async with beating(settings.heartbeat_file), serving_metrics("lab", settings, metrics_port):
                 await worker.run(stop)
     finally:
         await engine.dispose()

@@ -22,6 +22,7 @@ from backend.cli.entry_points import load_role
 from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
 from backend.cli.listening import address_rules, bind, is_loopback, listening_token, serve, stop_event, target_limits
+from backend.cli.metrics_port import MetricsPort, serving_metrics
 from backend.cli.options import ReportFormat, TargetsFile, file_of, job_spec, seconds
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.connection import PLAIN
@@ -123,6 +124,7 @@ def api(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pages and the API [8050].")] = None,
     host: Host = None,
     database_url: DatabaseUrl = None,
+    metrics_port: MetricsPort = None,
 ) -> None:
     """Serve the API and the pages."""
     settings = _ready_to_log()
@@ -130,7 +132,9 @@ def api(
     host, port = host or settings.host, port or settings.port
     token = listening_token(host, settings)
     from backend.api import server
+    from backend.metrics.registry import describe_process
 
+    describe_process("api", metadata.version("barrierscope"))
     parts = server.Parts(load_role("dashboard"), load_role("probe"), load_role("change-settings"), _inspect)
     with bind(host, port, option="--port") as server_socket:
         app = server.build(
@@ -147,7 +151,7 @@ def api(
             auto_roll_back=settings.auto_roll_back,
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
-        event_loop.run(_beating(settings, serving))
+        event_loop.run(_beating(settings, "api", metrics_port, serving))
 
 
 async def _inspect(*values: Any, **named: Any) -> Any:
@@ -182,6 +186,7 @@ def runtime(
         typer.Option(metavar="TIME", help="Virtual time to run at the start, so that there is a history [20s]."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of each job file's.")] = None,
+    metrics_port: MetricsPort = None,
 ) -> None:
     """Run jobs of the reference runtime in real time, and serve their monitoring REST under /runtime/v1."""
     settings = _ready_to_log()
@@ -198,7 +203,7 @@ def runtime(
     app = create_runtime_app(driver, version=metadata.version("barrierscope"), hosts=hosts)
     guarded = guard_changes(app, settings.token(), is_local=is_loopback(host))
     with bind(host, port, option="--port") as server_socket:
-        asyncio.run(_beating(settings, serve(guarded, server_socket, beside=driver.run())))
+        asyncio.run(_beating(settings, "runtime", metrics_port, serve(guarded, server_socket, beside=driver.run())))
 
 
 def collect(
@@ -207,6 +212,7 @@ def collect(
         str | None, typer.Option(metavar="TIME", help="Time between two readings of a target [2s].")
     ] = None,
     targets: TargetsFile = None,
+    metrics_port: MetricsPort = None,
 ) -> None:
     """Read every registered target, and those of a file, and store the readings."""
     settings = _ready_to_log()
@@ -232,7 +238,7 @@ def collect(
                     judge=judge,
                 )
 
-    event_loop.run(_beating(settings, until_stopped()))
+    event_loop.run(_beating(settings, "collect", metrics_port, until_stopped()))
 
 
 def migrate(
@@ -298,10 +304,10 @@ def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) 
 _SWITCH_S = 0.001
 
 
-async def _beating(settings: Settings, role: Coroutine[Any, Any, None]) -> None:
+async def _beating(settings: Settings, name: str, metrics_port: int | None, role: Coroutine[Any, Any, None]) -> None:
     collect_garbage_less_often()
     sys.setswitchinterval(_SWITCH_S)
-    async with beating(settings.heartbeat_file):
+    async with beating(settings.heartbeat_file), serving_metrics(name, settings, metrics_port):
         await role
 
 

@@ -45,6 +45,8 @@ _ROOM_INTERVAL_S = 5.0
 _FIRST_READING_TIMEOUT_S = 60.0
 # If a role ends this many times before it is ready, the whole start fails.
 _FAILED_STARTS_MAX = 3
+METERED = ("api", "collect", "alert", "lab", "runtime")
+"""The roles that serve metrics, in the order of their ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Plan:
     has_spark_demo: bool
     settings: Settings
     targets_file: Path | None = None
+    metrics_port: int | None = None
+    """Port of the first role's metrics; None if no metrics are served."""
 
     @property
     def url(self) -> str:
@@ -176,6 +180,9 @@ class Stack:
         check_port(self._plan.host, self._plan.port, option="--port")
         if self._plan.runtime_port is not None:
             check_port("127.0.0.1", self._plan.runtime_port, option="--runtime-port")
+        if self._plan.metrics_port is not None:
+            for number, _ in enumerate(METERED):
+                check_port(self._plan.settings.metrics_host, self._plan.metrics_port + number, option="--metrics-port")
 
     def _start_postgres(self) -> None:
         from backend.store.postgres.embedded import EmbeddedPostgres
@@ -331,7 +338,9 @@ class Stack:
 
     def _role(self, name: str, *options: str, **settings: str) -> Role:
         # The settings are passed in the environment, because other users of the machine can read a command line.
-        values = child_environment(**settings) | {INSTANCE_VARIABLE: str(self._plan.folder)}
+        port = self._plan.metrics_port
+        own = port + METERED.index(name) if port is not None and name in METERED else ""
+        values = child_environment(metrics_port=str(own), **settings) | {INSTANCE_VARIABLE: str(self._plan.folder)}
         return Role(name, role_command(name, *options), values)
 
     def _check_stop(self) -> None:

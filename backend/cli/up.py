@@ -47,6 +47,12 @@ RuntimePort = Annotated[
     int | None, typer.Option(min=1, max=65535, help="Port of the demo jobs' REST [port of the pages + 10000].")
 ]
 Interval = Annotated[str | None, typer.Option(metavar="TIME", help="Time between two readings of a target [2s].")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=65531, help="Port of the API's /metrics; collect, alert, lab and runtime have the next four. [none]"
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the logs of the roles too.")]
 
 
@@ -60,6 +66,7 @@ def up(
     runtime_port: RuntimePort = None,
     poll_interval: Interval = None,
     targets: TargetsFile = None,
+    metrics_port: MetricsPort = None,
     verbose: Verbose = False,
 ) -> None:
     """Run everything: embedded PostgreSQL, live demo jobs, collector, API and pages. Ctrl-C stops it.
@@ -80,6 +87,7 @@ def up(
         runtime_jobs=jobs,
         poll_interval_s=interval_s,
         is_verbose=verbose,
+        metrics_port=metrics_port or settings.metrics_port,
         has_spark_demo=demo and spark_demo,
         targets_file=file_of(targets) or settings.targets_file,
         settings=settings,

@@ -7,6 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+import jsonschema_rs
 import kubernetes_validate
 import yaml
 from helm_python.chart import Chart
@@ -18,6 +19,71 @@ CHART = ROOT / "helm" / "barrierscope"
 VERSIONS = ("1.25", "1.33")
 FILES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
 PODS = {"Deployment", "CronJob", "Pod"}
+
+
+OPERATOR = "monitoring.coreos.com/"
+# The fields of the Prometheus operator's kinds that the chart uses, from the operator's API reference (v1). Kubernetes
+# itself does not know these kinds.
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_OPERATOR_KINDS = {
+    "ServiceMonitor": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["selector", "endpoints"],
+        "properties": {
+            "jobLabel": {"type": "string"},
+            "selector": {"type": "object", "additionalProperties": False, "properties": {"matchLabels": _TEXTS}},
+            "endpoints": {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "port": {"type": "string"},
+                        "path": {"type": "string", "pattern": "^/"},
+                        "interval": {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"},
+                        "honorLabels": {"type": "boolean"},
+                    },
+                },
+            },
+        },
+    },
+    "PrometheusRule": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "groups": {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["name", "rules"],
+                    "properties": {
+                        "name": {"type": "string"},
+                        "rules": {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {
+                                "type": "object",
+                                "additionalProperties": False,
+                                "required": ["alert", "expr"],
+                                "properties": {
+                                    "alert": {"type": "string"},
+                                    "expr": {"type": "string"},
+                                    "for": {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"},
+                                    "labels": _TEXTS,
+                                    "annotations": _TEXTS,
+                                },
+                            },
+                        },
+                    },
+                },
+            }
+        },
+    },
+}
 
 
 @cache
@@ -92,7 +158,11 @@ def environment_of(container: dict) -> dict[str, dict]:
 def validate(manifest: str, version: str) -> None:
     """Fail if a manifest, as JSON text, is invalid for this version of Kubernetes."""
     # The validation is cached, because most manifests are the same in every values file.
-    kubernetes_validate.validate(json.loads(manifest), version, strict=True)
+    document = json.loads(manifest)
+    if document["apiVersion"].startswith(OPERATOR):
+        jsonschema_rs.validator_for(_OPERATOR_KINDS[document["kind"]]).validate(document["spec"])
+        return
+    kubernetes_validate.validate(document, version, strict=True)
 
 
 def put(values: dict, path: str, value: object) -> dict:

@@ -389,6 +389,8 @@ _BAD = [
     ("migrations.wait", "soon"),
     ("runtime.replicas", 2),
     ("ingress.hosts", ["barrierscope.example"]),
+    ("metrics.port", 0),
+    ("metrics.serviceMonitor.interval", "often"),
 ]
 
 

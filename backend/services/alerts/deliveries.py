@@ -27,6 +27,7 @@ from backend.alerting.lifecycle import Alert, AlertState
 from backend.alerting.payloads import Links
 from backend.domain.clock import Clock
 from backend.domain.receivers import TRAITS
+from backend.metrics.registry import counter
 from backend.notify.kinds.port import Destination, Message, Notice
 from backend.notify.kinds.registry import KINDS
 from backend.notify.sender import Sender, Sent
@@ -40,6 +41,12 @@ from backend.store.alerts.silences import silences_at
 from backend.store.postgres.connections import reading, writing
 
 _log = structlog.get_logger(__name__)
+
+_SENT = counter(
+    "barrierscope_alert_delivery_attempts",
+    "Attempts to deliver a message to a receiver, by kind of receiver and result.",
+    ("kind", "result"),
+)
 
 RESOLUTION_KEPT: Final = timedelta(days=3)
 """A message that its receiver has not accepted for this long is abandoned. The delivery log records that."""
@@ -169,6 +176,7 @@ class AlertDelivery:
         next_at = self._clock.now() + timedelta(seconds=pause_s)
         self._unrecorded[claim.delivery_id] = (claim, attempt, next_at)
         self._has_delivered |= sent.is_ok
+        _SENT.labels(receiver.kind.value, "accepted" if sent.is_ok else "failed").inc()
         await self._write_outcomes()
         if not sent.is_ok:
             _log.warning(

@@ -52,6 +52,8 @@ class AlertEvaluator:
         self._clock = clock
         self._signals = signals
         self._refreshed: Term | None = None
+        self.signals: Signals | None = None
+        """The input of the newest evaluation; None before the first."""
 
     async def evaluate(self, term: Term) -> EvaluationReport:
         """Evaluate every rule once.
@@ -63,7 +65,7 @@ class AlertEvaluator:
         began_s = time.perf_counter()
         async with reading(self._engine) as connection:
             rules = await rules_in_force(connection)
-            signals = await self._signals.read(connection)
+            signals = self.signals = await self._signals.read(connection)
             # A verdict takes much longer to compute than the readings, and only the texts of active readings need a
             # verdict. So the readings are computed without verdicts first.
             readings = readings_of(rules, signals.signals)

@@ -16,11 +16,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.clock import Clock
 from backend.domain.errors import LeadershipLostError, StoreUnavailableError
+from backend.metrics.registry import counter, gauge, histogram
 from backend.services.alerts.deliveries import AlertDelivery
 from backend.services.alerts.evaluation import AlertEvaluator
 from backend.store.alerts.lease import Term, release_term, take_term
 
 _log = structlog.get_logger(__name__)
+
+_EVALUATION = histogram("barrierscope_alert_evaluation_duration_seconds", "The time that one evaluation took.")
+_EVALUATED_AT = gauge(
+    "barrierscope_alert_last_evaluation_timestamp_seconds",
+    "When this process last evaluated the alert rules; 0 if it has not yet.",
+)
+_BROKEN = counter("barrierscope_alert_rounds_failed", "Rounds of alerting that ended with an unexpected error.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,11 @@ class AlertRunner:
         self.broken_count = 0
         """The number of rounds that failed with an unexpected error."""
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process evaluates the rules."""
+        return self._term is not None
+
     async def run(self, stop: asyncio.Event) -> None:
         """Evaluate and deliver until ``stop`` is set, then release the lease."""
         async with asyncio.TaskGroup() as group:
@@ -86,7 +99,9 @@ class AlertRunner:
             return
         if before is None:
             _log.info("evaluating alerts", holder=self._holder, term=self._term.number)
-        report = await self._evaluator.evaluate(self._term)
+        with _EVALUATION.time():
+            report = await self._evaluator.evaluate(self._term)
+        _EVALUATED_AT.set(self._clock.now().timestamp())
         for reason in report.fired:
             _log.info("alert fires", reason=reason)
         for reason in report.resolved:
@@ -129,6 +144,7 @@ class AlertRunner:
                 self._delivery.forget()
             except Exception:  # noqa: BLE001  the top of a task: one failed round must not end alerting
                 self.broken_count += 1
+                _BROKEN.inc()
                 _log.exception("a round of alerting failed", broken_count=self.broken_count)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), interval_s)

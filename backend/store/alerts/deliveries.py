@@ -151,6 +151,12 @@ async def is_any_due(connection: AsyncConnection, now: datetime) -> bool:
     return bool((await connection.execute(query)).scalar_one())
 
 
+async def due_deliveries(connection: AsyncConnection) -> tuple[int, datetime | None]:
+    """Return how many deliveries wait, and when the oldest of them was added."""
+    row = (await connection.execute(select(func.count(), func.min(_DELIVERY.added_at)).where(_IS_DUE))).one()
+    return row[0], row[1]
+
+
 async def claim(
     connection: AsyncConnection, *, silenced: Sequence[str], now: datetime, retry_after: timedelta, limit: int
 ) -> list[Claim]:

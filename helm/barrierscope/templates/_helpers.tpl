@@ -161,6 +161,30 @@ http://{{ include "barrierscope.fullname" . }}-runtime:{{ .Values.runtime.servic
 {{- end }}
 {{- end }}
 
+{{- define "barrierscope.metricsPort" -}}
+{{- if .Values.metrics.enabled -}}
+- {name: metrics, containerPort: {{ .Values.metrics.port }}, protocol: TCP}
+{{- end }}
+{{- end }}
+
+{{/* The components with metrics, of those that are enabled. The pipeline's pods end soon, so they have none. */}}
+{{- define "barrierscope.metered" -}}
+{{- $names := list -}}
+{{- if .Values.metrics.enabled -}}
+{{- range list "api" "collector" "alert" "lab" "runtime" -}}
+{{- if ne (toString (index $.Values .).enabled) "false" -}}{{- $names = append $names . -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{ join "," $names }}
+{{- end }}
+
+{{/* Refuses values that need the metrics while there are none. Takes (dict "root" $ "value" "NAME"). */}}
+{{- define "barrierscope.needMetrics" -}}
+{{- if not .root.Values.metrics.enabled -}}
+{{- fail (printf "metrics.%s: only with metrics.enabled" .value) }}
+{{- end }}
+{{- end }}
+
 {{- define "barrierscope.containerBasics" -}}
 image: {{ include "barrierscope.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
@@ -222,6 +246,12 @@ securityContext:
 env:
   {{- include "barrierscope.logEnv" .root | nindent 2 }}
   {{- .env | trim | nindent 2 }}
+  {{- if and .root.Values.metrics.enabled (ne .component "pipeline") }}
+  - name: BARRIERSCOPE_METRICS_HOST
+    value: {{ .root.Values.listenAddress | quote }}
+  - name: BARRIERSCOPE_METRICS_PORT
+    value: {{ .root.Values.metrics.port | quote }}
+  {{- end }}
   {{- with $values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

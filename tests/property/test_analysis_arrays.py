@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from backend.analysis.measures.phases import checkpoint_phases
 from backend.analysis.measures.pressure import vertex_loads
 from backend.analysis.measures.travel import hops
 from backend.analysis.numbers import arrays, statistics
-from backend.analysis.numbers.arrays import array_of, numbers_of, stacked
+from backend.analysis.numbers.arrays import Floats, array_of, stacked
 from backend.domain.checkpoint import DETAIL_ARRAYS, CheckpointConfig, LateBarrier, VertexDetail
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Topology, Vertex
@@ -49,6 +50,11 @@ PHASES = (
     "checkpointed_size_bytes",
     "persisted_bytes",
 )
+
+
+def numbers_of(values: Floats) -> tuple[float | None, ...]:
+    """Return the values as Python numbers, with None for a missing value."""
+    return tuple(None if math.isnan(v) else v for v in values.tolist())
 
 
 @st.composite

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.analysis.health.progress import AckCurve, Judged, OpenCheckpoint, judge
 from backend.analysis.measures.critical_path import critical_path, kept_pace_ms
-from backend.analysis.measures.phases import checkpoint_phases, subtask_phases
+from backend.analysis.measures.phases import checkpoint_phases
 from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
@@ -36,6 +36,7 @@ from tests.support.handwritten_jobs import (
     in_progress,
     job,
     reading,
+    subtask_phases,
 )
 
 WIDTH = 3

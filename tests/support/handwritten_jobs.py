@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from backend.analysis.measures.evidence import JobEvidence
+from backend.analysis.measures.phases import VertexPhases, checkpoint_phases
 from backend.domain.checkpoint import (
     Checkpoint,
     CheckpointConfig,
     CheckpointHeader,
     CheckpointKind,
     CheckpointStatus,
+    LateBarrier,
     VertexDetail,
 )
 from backend.domain.failure import FailureReason
@@ -196,3 +198,15 @@ def _header(
 def _replaced(header: CheckpointHeader, **changes: object) -> CheckpointHeader:
 
     return replace(header, **changes)  # type: ignore[arg-type]
+
+
+def subtask_phases(
+    header: CheckpointHeader,
+    row: VertexDetail,
+    aligned_timeout_ms: int | None,
+    is_unaligned_enabled: bool | None,
+    late: Sequence[LateBarrier] = (),
+) -> VertexPhases:
+    """Return the phases of every subtask of one vertex, by index; ``late`` may include barriers of other vertices."""
+    config = CheckpointConfig(aligned_timeout_ms=aligned_timeout_ms, is_unaligned_enabled=is_unaligned_enabled)
+    return checkpoint_phases(Checkpoint(header, (row,)), config, late)[row.vertex_id]

@@ -366,20 +366,6 @@ def effective_aligned_timeout_ms(
     return aligned_timeout_ms or 0
 
 
-def subtask_phases(
-    header: CheckpointHeader,
-    detail: VertexDetail,
-    aligned_timeout_ms: int | None,
-    is_unaligned_enabled: bool | None,
-    late: Sequence[LateBarrier] = (),
-) -> VertexPhases:
-    """Return the phases of every subtask of one vertex, by index; ``late`` may include barriers of other vertices."""
-    timeout = effective_aligned_timeout_ms(
-        header, aligned_timeout_ms=aligned_timeout_ms, is_unaligned_enabled=is_unaligned_enabled
-    )
-    return _phases([detail], _snapshot_timeout_ms(header, timeout), late)[detail.vertex_id]
-
-
 def checkpoint_phases(
     checkpoint: Checkpoint, config: CheckpointConfig | None, late: Sequence[LateBarrier] = ()
 ) -> dict[VertexId, VertexPhases]:

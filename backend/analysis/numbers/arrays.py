@@ -138,15 +138,6 @@ def indices_of(flags: Flags) -> tuple[int, ...]:
     return tuple(np.flatnonzero(flags).tolist())
 
 
-def numbers_of(values: Floats) -> tuple[float | None, ...]:
-    """Return the values as Python numbers, with None for a missing value."""
-    numbers: list[float | None] = values.tolist()
-    if np.isnan(values).any():
-        # Only NaN differs from itself.
-        numbers = [None if v != v else v for v in numbers]
-    return tuple(numbers)
-
-
 def stacked(rows: Sequence[Floats]) -> Floats:
     """Return the rows as one matrix. A row that is shorter than the longest one ends in missing values."""
     width = max((row.size for row in rows), default=0)

@@ -10,7 +10,7 @@ Invariant (IN-3): the consolidated state has the same bytes as a full snapshot a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -49,17 +49,6 @@ class Change(NamedTuple):
     def bytes_without_value(self) -> int:
         """The size in bytes of a change that is not a whole row: the size of its key and its numbers."""
         return KEY_BYTES + _NUMBER_BYTES * len(self.numbers)
-
-
-class IncrementallyCheckpointed(Protocol):
-    """State that knows what changed since its last snapshot.
-
-    The runtime writes the state of an operator in full if the state does not have this interface.
-    """
-
-    def changes_since_last(self) -> Sequence[Change]:
-        """Return the changes since the last call, in order, and forget them."""
-        ...
 
 
 class Recorder(Protocol):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NoReturn
 
-from backend.analysis.assembling import RunAt
+from backend.analysis.assembling import EVIDENCE_COUNT, RunAt
 from backend.analysis.measures.critical_path import CriticalPath, critical_path
 from backend.analysis.measures.cut import check_cut
 from backend.analysis.measures.evidence import JobEvidence
@@ -53,7 +53,6 @@ EVENTS_MAX: Final = 40_000
 """The largest number of barrier events that a simulation keeps."""
 _BYTES_MAX: Final = 8 * 2**20
 """The largest size of the compressed checkpoints of a simulation."""
-_EVIDENCE_COUNT: Final = 10
 _EVENTS_LEFT_OUT: Final = (
     f"reconstructed from the phases of the subtasks: a simulation keeps at most {EVENTS_MAX:,} barrier events;"
     " run a shorter time or with less parallelism to see each channel"
@@ -140,7 +139,8 @@ def documented(
 
     Links to checkpoints begin with ``root``.
     """
-    found = [_document(planned, recorded, i, f"{root}/{number}") for i in range(len(recorded.found))]
+    ended = [checkpoint_of(record) for record, _ in recorded.found]
+    found = [_document(planned, recorded, ended[: i + 1], f"{root}/{number}") for i in range(len(ended))]
     stored = [StoredCheckpoint(number, d.checkpoint.checkpoint_id, _packed(d)) for d in found]
     return _run_out(planned, recorded.engine, [d.checkpoint for d in found]), stored
 
@@ -180,13 +180,14 @@ def _refuse(problem: str) -> NoReturn:
     raise TooLargeError("simulation", problem, field="duration_s", fix="run a shorter time or with less parallelism")
 
 
-def _document(planned: PlannedRun, recorded: Recorded, index: int, root: str) -> SimulatedCheckpointOut:
-    """Return one checkpoint of a run. The checkpoints before it are evidence for its verdict."""
+def _document(
+    planned: PlannedRun, recorded: Recorded, known: Sequence[Checkpoint], root: str
+) -> SimulatedCheckpointOut:
+    """Return the last of the checkpoints ``known`` of a run. Those before it are evidence for its verdict."""
+    index, checkpoint = len(known) - 1, known[-1]
     record, events = recorded.found[index]
     topology, config = topology_of(record.graph), config_of(planned.spec.config)
-    known = tuple(checkpoint_of(r) for r, _ in recorded.found[max(0, index - _EVIDENCE_COUNT) : index + 1])
-    checkpoint = known[-1]
-    ended = tuple(c for c in known if c.header.status.is_terminal)
+    ended = tuple(c for c in known[-EVIDENCE_COUNT - 1 :] if c.header.status.is_terminal)
     run = RunAt(topology=topology, config=config, engine=RUNTIME)
     evidence = run.evidence(now=at(recorded.engine.now_us), checkpoints=ended)
     path = critical_path(checkpoint, topology, config)

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.analysis.measures.delay import vertex_delays
-from backend.analysis.measures.phases import subtask_phases
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Topology, Vertex
 from backend.domain.verdict import Basis
-from tests.support.handwritten_jobs import completed, detail
+from tests.support.handwritten_jobs import completed, detail, subtask_phases
 
 
 def _delays(start_delays_ms, edges):

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from backend.analysis.measures.phases import SubtaskPhases, checkpoint_phases, longest_ms, subtask_phases
+from backend.analysis.measures.phases import SubtaskPhases, checkpoint_phases, longest_ms
 from backend.contracts.api import SubtaskPhasesOut
 from backend.domain.checkpoint import CheckpointKind, LateBarrier
 from backend.domain.verdict import Basis, Phase
-from tests.support.handwritten_jobs import ALIGNED, LAST, MIDDLE, START, completed, detail, failed
+from tests.support.handwritten_jobs import ALIGNED, LAST, MIDDLE, START, completed, detail, failed, subtask_phases
 
 ROW = detail(LAST, first=[1_000], alignment=600, sync=5, async_=200)
 HEADER = completed(1, ROW).header

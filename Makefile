@@ -1,7 +1,7 @@
 # The verbs of this repository. A verb installs what it needs into .venv on first use and after a lock file changed.
 #
 #   make up [ARGS="--port 8051 --data-dir DIR"]     run everything on this machine; then open http://127.0.0.1:8050
-#   make test                                       the checks, then all tests but the long ones
+#   make test                                       the checks, and beside them all tests but the long ones
 #   make test-quick                                 short tests without PostgreSQL, browser or JVM, for each change
 #   make test AREA=runtime                          all tests of one area (tests/areas.py)
 #   make test-long                                  the long tests: more seeds, longer runs; about 25 minutes on two cores
@@ -34,7 +34,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test compiled test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
+.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -94,10 +94,19 @@ test: install-dev
 	@files=$$($(BIN)/python -m tests.areas $(AREA)) || exit 2; \
 		exec $(PYTEST) -m "not slow" -n 2 $$files $(ARGS)
 else
-# While the checks use one core, the other one compiles the bytecode that each process of the tests needs. Otherwise, all
-# of them compile it at the same time.
+# The tests often wait, and the checks use that time. What the checks say is printed when they end, and again after the
+# tests if they failed. If they fail before the tests start, the tests do not start.
+CHECKED := build/check.txt
 test: install-dev
-	@$(MAKE) -j 2 check compiled
+	@mkdir -p build && rm -f $(CHECKED)
+	@$(MAKE) -j 2 checked tested || { test ! -f $(CHECKED) || cat $(CHECKED); exit 1; }
+
+checked:
+	@if $(MAKE) check >$(CHECKED) 2>&1; then rm $(CHECKED); echo "make check: passed"; \
+		else cat $(CHECKED); echo "make check: failed"; exit 1; fi
+
+# Each process of the tests needs the bytecode. If they started at once, all of them would compile it.
+tested: compiled
 	$(PYTEST) -m "not slow" -n 3 $(ARGS)
 endif
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
+from typing import cast
 
 import httpx
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.datastructures import State
 
 from backend.advisor.twin.tiers.tiers import QuickTiers
 from backend.api.app import AppDeps, create_app
+from backend.api.deps import Services
 from backend.api.server import AlertingOptions, build_services
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
@@ -67,7 +72,7 @@ def api_over(
     alerting: AlertingOptions | None = None,
     quick: QuickTiers | None = None,
 ) -> FastAPI:
-    """Build the API application over a store."""
+    """Build the API application over a store. Its routes are those of all other applications of this process."""
     services = build_services(
         engine,
         clock,
@@ -80,7 +85,15 @@ def api_over(
         token=token,
         quick=quick,
     )
-    return create_app(AppDeps(services, "0.1.0"))
+    app = copy(_application())
+    app.state = State({"services": services})
+    return app
+
+
+@cache
+def _application() -> FastAPI:
+    """Build an application without services. FastAPI takes a tenth of a second for the routes of each application."""
+    return create_app(AppDeps(cast(Services, None), "0.1.0"))
 
 
 @asynccontextmanager

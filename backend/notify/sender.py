@@ -9,9 +9,11 @@ only where the kind of the receiver puts it. Proxies from the environment are ig
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import anyio
 import httpx
@@ -38,6 +40,12 @@ class Sent:
     duration_ms: int
 
 
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return the trust in public certificates. Reading them takes longer than all else that a ``Sender`` needs."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class Sender:
     """Sends message bodies to receivers. A process has one ``Sender``, and its owner must close it."""
 
@@ -57,6 +65,7 @@ class Sender:
             timeout=timeout_s,
             follow_redirects=False,
             trust_env=False,
+            verify=_trusted(),
             transport=transport,
             headers={"User-Agent": "barrierscope"},
             # No idle connections are kept, because the next POST would fail if the receiver has closed the

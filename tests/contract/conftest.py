@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
 
-from backend.store.postgres.embedded import EmbeddedPostgres
 from collectors import diagnose, pacing
 from collectors.flink import requests
-from tests.support.databases import Databases
-from tests.support.folders import quick_folder
+from tests.support.databases import Databases, shared_databases
 from tests.support.recorded_flink import let_time_pass
 
 
 @pytest.fixture(scope="session")
-def databases() -> Iterator[Databases]:
-    folder = quick_folder("barrierscope-test-")
-    server = EmbeddedPostgres(folder / "postgres")
-    try:
-        yield Databases(server.start())
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+def databases(pytestconfig: pytest.Config) -> Databases:
+    return shared_databases(pytestconfig)
 
 
 @pytest.fixture

@@ -17,9 +17,7 @@ from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.targets.targets import NewTarget, TargetRepository
-from tests.support.clusters import copy_cluster
-from tests.support.databases import Databases
-from tests.support.folders import quick_folder
+from tests.support.databases import Databases, shared_databases
 from tests.support.observations import NOW, SteppingClock
 from tests.support.spark_session import spark_runtime, spark_session
 
@@ -50,19 +48,13 @@ def made_cluster() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(made_cluster: Path) -> Iterator[str]:
-    above = quick_folder("barrierscope-test-")
-    server = EmbeddedPostgres(copy_cluster(made_cluster, above / "postgres"))
-    try:
-        yield server.start()
-    finally:
-        server.stop()
-        shutil.rmtree(above, ignore_errors=True)
+def databases(pytestconfig: pytest.Config) -> Databases:
+    return shared_databases(pytestconfig)
 
 
 @pytest.fixture(scope="session")
-def databases(postgres_url: str) -> Databases:
-    return Databases(postgres_url)
+def postgres_url(databases: Databases) -> str:
+    return databases.url("postgres")
 
 
 @pytest.fixture

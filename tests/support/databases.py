@@ -11,9 +11,11 @@ from itertools import count
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.schema import migrate
+from tests.support.folders import quick_folder
 
 _TEMPLATE = "migrated_template"
 
@@ -67,6 +69,24 @@ class Databases:
     def run(self, statement: str) -> None:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement)  # type: ignore[arg-type]
+
+
+_SHARED = pytest.StashKey[Databases]()
+
+
+def shared_databases(config: pytest.Config) -> Databases:
+    """Return the databases of this process, which all kinds of tests share. Their server runs until the process ends.
+
+    A fixture of its own in each kind would start a server and migrate a database for each kind.
+    """
+    if _SHARED not in config.stash:
+        folder = quick_folder("barrierscope-test-")
+        server = EmbeddedPostgres(folder / "postgres")
+        # What was added last is called first.
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        config.add_cleanup(server.stop)
+        config.stash[_SHARED] = Databases(server.start())
+    return config.stash[_SHARED]
 
 
 @dataclass(frozen=True, slots=True)

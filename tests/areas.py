@@ -162,10 +162,26 @@ AREAS = {
     "docs": ("packaging/*", "conformance/test_protocol_document.py"),
 }
 
+# They run whole jobs, and took a quarter of the time of the quick selection.
+_NOT_QUICK = (
+    "!conformance/test_endings_of_a_running_flink.py",
+    "!property/test_analysis_verdict_properties.py",
+    "!unit/backend_advisor/choice/test_choosing.py",
+    "!unit/backend_advisor/twin/fast/test_fast.py",
+    "!unit/backend_advisor/twin/model/test_contradictions.py",
+    "!unit/backend_advisor/twin/tiers/test_tiers.py",
+    "!unit/backend_backtest/test_jobs.py",
+    "!unit/backend_cli/test_saved_checkpoints.py",
+    "!unit/backend_cli/test_what_if.py",
+    "!unit/backend_experiments/*",
+    "!unit/backend_services/simulations/test_catalog.py",
+    "!unit/backend_services/simulations/test_simulating.py",
+    "!unit/backend_services/whatif/test_confirming.py",
+)
+
 QUICK = (
     "unit/**",
     "property/*",
-    "!property/test_analysis_verdict_properties.py",
     "conformance/*",
     "contract/test_advice_recordings.py",
     "contract/test_diagnose_*.py",
@@ -183,6 +199,7 @@ QUICK = (
     "simulation/test_collector_loop.py",
     "simulation/test_lost_messages.py",
     "simulation/test_savepoints.py",
+    *_NOT_QUICK,
 )
 
 

@@ -20,6 +20,12 @@ def test_no_area_is_empty_and_excluded_files_are_left_out():
     assert "tests/simulation/test_alert_lifecycle.py" in files(AREAS["alerting"])
 
 
+def test_every_pattern_names_a_file_so_that_none_is_left_behind_when_a_file_moves():
+    patterns = {pattern.removeprefix("!") for patterns in (*AREAS.values(), QUICK) for pattern in patterns}
+
+    assert [pattern for pattern in sorted(patterns) if not files((pattern,))] == []
+
+
 def test_the_quick_selection_needs_no_server_and_no_browser():
     assert [name for name in files(QUICK) if name.startswith(_WITH_SERVERS)] == []
 

@@ -144,6 +144,9 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
         case VerdictKind.UNDECIDED if FORWARDED.verdict_of(known.case) is not None:
             text = f"{where} forwarded the barrier in time, so no queue delays it, and no mode shortens a snapshot"
             return _silence("R-UC-4", text, verdict_row(known), about=verdict)
+        case VerdictKind.UNDECIDED if verdict.vertex_id is None and known.case.is_suffering and known.case.loads:
+            text = "it is not decided what the barriers wait for, and unaligned barriers overtake queues only"
+            return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.LATE_INPUT:
             text = f"{where} {_verb('emit', verdict)} the barrier late, before any queue: no mode changes that"
             return _silence("R-UC-5", text, verdict_row(known), about=verdict)

@@ -242,6 +242,19 @@ def test_no_mode_is_advised_if_the_barrier_was_forwarded_in_time_although_the_ph
     assert "middle subtask 0 forwarded the barrier in time" in found.reason
 
 
+@pytest.mark.parametrize("place", [None, LAST])
+def test_no_mode_is_advised_if_it_is_not_decided_what_the_barriers_wait_for(place):
+    """Goal: barriers that may wait for one piece of work get no advice that helps in queues only."""
+    known = situation(job(slow_run(), readings(), config=EXACTLY_ONCE), engine=flink("1.20.5"), version="1.20.5")
+    verdict = replace(known.diagnosis.verdict, kind=VerdictKind.UNDECIDED, vertex_id=place)
+    found = advise_mode(replace(known, diagnosis=replace(known.diagnosis, verdict=verdict)))
+
+    # A place that is not decided is a full subtask: it has more records or takes longer for each.
+    assert isinstance(found, NoAdvice) is (place is None)
+    if isinstance(found, NoAdvice):
+        assert "it is not decided what the barriers wait for" in found.reason
+
+
 def test_the_limits_of_the_advice_name_the_vertex_that_lacks_capacity():
     found = recommended(advised(slow_run()))
 

@@ -134,6 +134,12 @@ class Case:
         return tuple((w.phases, w.duration_ms) for w in self.walked if w.phases)
 
     @property
+    def open_ones(self) -> list[Walked]:
+        """The checkpoints in progress, also those that are not overdue and say nothing on the job's health."""
+        running = (c for c in self.evidence.checkpoints if c.header.status is CheckpointStatus.IN_PROGRESS)
+        return [_walk(c, self.evidence) for c in running if c.details]
+
+    @property
     def waiting(self) -> tuple[tuple[Phases, int], ...]:
         """The phases and the duration of each checkpoint that expired or has been open for too long."""
         return tuple(

@@ -64,11 +64,13 @@ def _phase_of(case: Case, found: Unanswered) -> Phase | None:
 
 
 def _spans(case: Case, found: Unanswered) -> list[tuple[datetime, datetime]]:
-    """Return the times in which a checkpoint waited for these subtasks only."""
+    """Return the times in which a checkpoint waited for these subtasks only, also one that is open and not overdue."""
+    judged = {w.checkpoint.header.checkpoint_id for w in case.walked}
+    newer = [] if case.is_of_one else [w for w in case.open_ones if w.checkpoint.header.checkpoint_id not in judged]
     waits = [
         (w.checkpoint.header.triggered_at, w.duration_ms)
-        for w in case.walked
-        if found.vertex_id in w.phases and w.phases[found.vertex_id].pending
+        for w in (*case.walked, *newer)
+        if found.vertex_id in w.phases and set(w.phases[found.vertex_id].pending) >= set(found.subtasks)
     ]
     return [
         (at + timedelta(milliseconds=found.others_ack_ms), at + timedelta(milliseconds=duration_ms))

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import Confidence, Phase, VerdictKind
-from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, failed, job, reading
+from tests.support.handwritten_jobs import (
+    LAST,
+    MIDDLE,
+    SOURCE,
+    START,
+    chain,
+    completed,
+    detail,
+    failed,
+    in_progress,
+    job,
+    reading,
+)
 
 WIDTH = 4
 TIMEOUT_S = 30
@@ -223,3 +237,29 @@ def test_wherever_the_subtask_is_no_queue_is_blamed_for_a_barrier_that_was_forwa
     assert found.kind in (VerdictKind.UNDECIDED, VerdictKind.STORE, VerdictKind.SYNC)
     assert (found.vertex, found.subtasks) == (names[place], (culprit,))
     assert "forwarded the barrier" in found.sentence
+
+
+def looked_at(rate, *, pending=(0,), has_open=True):
+    """Build what one look at a job shows: the last checkpoint has been open for 14 s, and the others have expired."""
+    run = [expired(n, after_s=20, every_s=40) for n in (0, 1)]
+    newest = in_progress(2, *expired(2, pending=pending).details, every_s=40)
+    seen = readings(lambda at_s: rate if at_s > 80 else 2.0, every_s=2.0, until_s=94)
+    seen = [r for r in seen if r.observed_at >= START + timedelta(seconds=62)]
+    evidence = job([*run, newest] if has_open else run, seen, topology=chain(parallelism=WIDTH), config=CONFIG)
+    return replace(evidence, now=START + timedelta(seconds=94))
+
+
+@pytest.mark.parametrize(
+    ("rate", "kind"),
+    [pytest.param(2.0, VerdictKind.STORE, id="reads on"), pytest.param(0.02, VerdictKind.SYNC, id="stands still")],
+)
+def test_a_checkpoint_that_is_open_and_not_late_yet_decides_what_the_expired_ones_waited_for(rate, kind):
+    """Goal: one look at a job decides, although the expired checkpoints had ended before the first reading."""
+    found = diagnose(looked_at(rate)).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (kind, MIDDLE, (0,)), found.sentence
+    assert diagnose(looked_at(rate, has_open=False)).verdict.kind is VerdictKind.UNDECIDED
+
+
+def test_an_open_checkpoint_that_does_not_wait_for_the_subtask_decides_nothing():
+    assert diagnose(looked_at(2.0, pending=())).verdict.kind is VerdictKind.UNDECIDED

@@ -11,7 +11,8 @@ known time, as before a gap, is no growth either.
 
 A state that began nearly empty, or with the job, and still grows as fast as on average since then may just fill up, as
 windows and a time to live do. A state that nothing removes looks the same. Such growth is reported with what would
-decide between the two, but it raises no alarm (``is_filling``).
+decide between the two, but it raises no alarm (``is_filling``). After two weeks it no longer
+doubles within the days that are looked at, and its even growth alone shows it.
 """
 
 from __future__ import annotations
@@ -43,11 +44,15 @@ _DURATION_MIN_MS = 5000.0
 # The state may grow by this much more than the input before it is not explained by it.
 _UNEXPLAINED_RATIO = 1.5
 _SAME_MAX_RATIO = 1.25
+_DOUBLED_MIN_RATIO = 1.9
 _DOUBLED_MAX_RATIO = 2.25
 _EMPTY_MAX_RATIO = 0.1
 _FILLING_MAX_RATIO = 1.5
 _LONGER_MIN_RATIO = 1.2
 _TIMEOUT_MAX_DAYS = 60.0
+# A state that has grown evenly for longer does not double within the days that are looked at.
+_OLD_MIN = timedelta(days=10)
+_OLD_DAYS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ def growth_of(
         return None if judged is None else _with_filling(judged, hours, begun_at)
     found = _over_days(days, known_days, _duration, Grown.DURATION)
     if found is None or found.after < _DURATION_MIN_MS:
-        return None
+        return _evenly_for_long(hours, days, begun_at)
     size_ratio = _ratio(days[0], days[_days_back(found)], _size)
     if size_ratio is None or size_ratio > _SAME_MAX_RATIO:
         return None
@@ -168,9 +173,9 @@ def _ratio(newer: _Day, older: _Day, value: _Value) -> float | None:
     return median(b / a for a, b in pairs) if len(pairs) >= _PAIRS_MIN_COUNT else None
 
 
-def _is_rising(newer: _Day, older: _Day, value: _Value) -> bool:
+def _is_rising(newer: _Day, older: _Day, value: _Value, least: float = _RISING_MIN_RATIO) -> bool:
     pairs = _pairs(newer, older, value)
-    rising = sum(b >= _RISING_MIN_RATIO * a for a, b in pairs)
+    rising = sum(b >= least * a for a, b in pairs)
     return len(pairs) >= _PAIRS_MIN_COUNT and rising >= _RISING_MIN_SHARE * len(pairs)
 
 
@@ -264,6 +269,30 @@ def _with_filling(found: Growth, hours: Sequence[HourValues], begun_at: datetime
     return replace(found, is_filling=True, was_empty=was_empty, even_for=sized[-1].hour - since)
 
 
+def _evenly_for_long(hours: Sequence[HourValues], days: Sequence[_Day], begun_at: datetime | None) -> Growth | None:
+    """Return the growth of a state that rises each day as fast as on average since the job began, at the same input."""
+    sized = [h for h in hours if h.size_bytes is not None]
+    if begun_at is None or len(days) <= _OLD_DAYS or not sized or sized[-1].hour - begun_at < _OLD_MIN:
+        return None
+    age = sized[-1].hour - begun_at
+    # Half of the growth of an even day is enough for a single hour.
+    least = 1 + timedelta(days=1) / age / 2
+    back = len(days) - 1
+    pairs = _pairs(days[0], days[back], _size)
+    before, after = median(a for a, _ in pairs), median(b for _, b in pairs)
+    if before is None or after is None or len(pairs) < _PAIRS_MIN_COUNT or after < _SIZE_MIN_BYTES:
+        return None
+    if not all(_is_rising(newer, older, _size, least) for newer, older in pairwise(days)):
+        return None
+    begin = max(h.hour for h in days[back].values()) - timedelta(hours=_DAY_HOURS / 2 - 1)
+    input_ratio = _ratio(days[0], days[back], _input)
+    found = Growth(Grown.STATE, before, after, begin, timedelta(days=back), input_ratio, is_filling=True, even_for=age)
+    is_slower = (after - before) / (found.span / age) < after / _FILLING_MAX_RATIO
+    # So small a growth may be that of the input.
+    is_input_same = input_ratio is None or input_ratio - 1 <= (found.ratio - 1) / 3
+    return found if is_input_same and not is_slower and _is_filling(found, sized, begun_at) else None
+
+
 def _is_filling(found: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
     """Return whether the state may have been empty at ``since``, and still grows as fast as on average since then.
 
@@ -275,7 +304,18 @@ def _is_filling(found: Growth, sized: Sequence[HourValues], since: datetime) -> 
     if first is None or first > max(_EMPTY_MAX_RATIO, _FILLING_MAX_RATIO * share) * found.after:
         return False
     per_hour = (found.after - found.before) / (found.span / timedelta(hours=1))
-    return per_hour <= _FILLING_MAX_RATIO * found.after / age_h
+    return per_hour <= _FILLING_MAX_RATIO * found.after / age_h and not _was_flat(found, sized, since)
+
+
+def _was_flat(found: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
+    """Return whether the state did not grow in the first quarter of the time, so that something made it grow later.
+
+    Within a day, the rhythm of the input may look the same.
+    """
+    quarter = (sized[-1].hour - since) / 4
+    near = [_size(h) for h in sized if abs(h.hour - since - quarter) < timedelta(hours=_BLOCK_HOURS)]
+    size = median(near)
+    return quarter >= timedelta(days=1) and size is not None and size < found.after / 8
 
 
 def _timeout_in(found: Growth, days: Sequence[_Day], timeout_ms: float | None) -> timedelta | None:
@@ -323,7 +363,7 @@ def _not_decided(found: Growth, age: timedelta) -> str:
 
 
 def _grew(found: Growth, span: str) -> str:
-    is_double = found.ratio < _DOUBLED_MAX_RATIO
+    is_double = _DOUBLED_MIN_RATIO <= found.ratio < _DOUBLED_MAX_RATIO
     if found.what is Grown.STATE:
         return f"the state {'doubled' if is_double else f'became {say.times(found.ratio)} as large'} in {span}"
     times = "twice" if is_double else say.times(found.ratio)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from math import pi, sin
 
@@ -9,6 +10,8 @@ import pytest
 
 from backend.analysis.measures.growing import HourValues, growth_of, sentence
 from backend.domain.growth import Grown
+from tests.support.drawn_growth import GROWTH_FAMILIES
+from tests.support.seeds import over_seeds
 
 NOW = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
 GB = 1e9
@@ -232,3 +235,52 @@ def test_a_timeout_that_is_far_off_is_not_predicted():
     found = growth_of(hours(120, doubling(48), duration=lambda n: 1000 + n), timeout_ms=3_600_000)
 
     assert found.timeout_in is None
+
+
+@pytest.mark.parametrize("name", GROWTH_FAMILIES)
+@over_seeds(5, more=40)
+def test_drawn_growth_is_told_apart_from_the_patterns_of_healthy_jobs(name, seed):
+    family = GROWTH_FAMILIES[name]
+    drawn = family.draw(random.Random(f"{name} {seed}"))
+
+    found = growth_of(drawn.hours, begun_at=drawn.begun_at)
+
+    assert (found is not None) is family.said, found and sentence(found)
+    if found is not None:
+        assert found.what is Grown.STATE
+        assert found.is_filling is family.is_filling, sentence(found)
+
+
+def test_a_state_that_has_grown_evenly_for_weeks_is_told_although_it_no_longer_doubles():
+    begun_at = NOW - timedelta(days=30)
+    series = hours(168, lambda n: GB * (n + 1 + 24 * 23))
+
+    found = growth_of(series, begun_at=begun_at)
+
+    assert (found.span, found.ratio) == (timedelta(days=6), pytest.approx(1.25, abs=0.02))
+    assert found.is_filling
+    assert "the state became 1.3 times as large in 6 days at the same input" in sentence(found)
+    assert ". It has grown evenly for 30 days, as from nothing since the job began. A window or" in sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "rate", "age_days"),
+    [
+        ("not known since when", lambda n: n + 1 + 24 * 23, lambda n: 500.0, None),
+        ("faster than on average since the job began", lambda n: n + 1 + 24 * 23, lambda n: 500.0, 90),
+        ("slower, from a large state", lambda n: 2_000 + n, lambda n: 500.0, 30),
+        ("with its input", lambda n: n + 1 + 24 * 23, lambda n: 500.0 * (1 + n / 700), 30),
+        ("only on some days", lambda n: max(n, 100) + 24 * 23, lambda n: 500.0, 30),
+    ],
+)
+def test_a_state_that_grows_a_little_otherwise_is_not_told(name, size, rate, age_days):
+    begun_at = None if age_days is None else NOW - timedelta(days=age_days)
+
+    assert growth_of(hours(168, lambda n: GB * size(n), rate=rate), begun_at=begun_at) is None, name
+
+
+def test_a_state_that_was_small_for_a_day_and_then_grows_evenly_is_not_only_filling_up():
+    """Windows that no longer fire keep all records from then on. A job of some age has filled up before."""
+    found = growth_of(hours(168, lambda n: GB * (1 + max(0, n - 60))), begun_at=NOW - timedelta(days=40))
+
+    assert found.is_filling is False

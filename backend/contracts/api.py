@@ -74,7 +74,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from backend.contracts.bounds import CheckpointBoundsOut, DurationBoundsOut, EvidenceBoundOut
 from backend.contracts.causes import CriticalPathOut, IntermittenceOut, NamesLast, OutlierOut, SecondCauseOut
@@ -107,10 +107,14 @@ Labels = Annotated[dict[Annotated[str, OneLine], Annotated[str, OneLine]], Field
 class Page(Model, Generic[T]):
     """One page of a list. ``next`` is the opaque cursor of the following page, or null on the last page."""
 
+    # Pydantic would look for the docstrings of the fields in every frame of the stack, again for each kind of item.
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
     items: list[T]
     next: str | None = None
-    as_of: datetime
-    """The instant of this response. The age of an item is ``as_of`` minus the item's own instant."""
+    as_of: datetime = Field(
+        description="The instant of this response. The age of an item is ``as_of`` minus the item's own instant."
+    )
 
 
 class ProblemField(Model):

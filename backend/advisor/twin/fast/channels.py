@@ -9,439 +9,463 @@ from __future__ import annotations
 
 import math
 
-from backend.advisor.twin.fast import fields as f
-from backend.advisor.twin.fast.events import compiled, draw, has_output, push, wake, wrapped
-from backend.advisor.twin.fast.fields import NoPlaceError, Sim
+from backend.advisor.twin.fast import kinds
+from backend.advisor.twin.fast.compiling import compiled
+from backend.advisor.twin.fast.events import draw, has_output, push, wake, wrapped
+from backend.advisor.twin.fast.tables import WAKE_SPREAD, NoPlaceError, Sim
 
 
 @compiled
-def write(n: Sim, s: int, size: float) -> float:
+def write(sim: Sim, s: int, size: float) -> float:
     """Write to the store, and return when the bytes are durable. All writes share the speed of a shared store."""
-    noise = n.v[0, f.STORE_NOISE]
+    noise = sim.settings.store_noise_ratio
     factor = 1.0
     if noise > 0:
-        factor = max(0.1, 1.0 + noise * math.sqrt(-2.0 * math.log(draw(n))) * math.cos(2.0 * math.pi * draw(n)))
-    begin = n.v[0, f.NOW]
-    if n.i[0, f.STORE_SHARED]:
-        begin = max(begin, n.v[0, f.STORE_FREE])
-    end = begin + size / n.v[0, f.STORE_RATE] * factor
-    if n.i[0, f.STORE_SHARED]:
-        n.v[0, f.STORE_FREE] = end
-    return end + n.v[0, f.STORE_LATENCY] * factor
+        factor = max(0.1, 1.0 + noise * math.sqrt(-2.0 * math.log(draw(sim))) * math.cos(2.0 * math.pi * draw(sim)))
+    begin = sim.state.now_ms
+    if sim.settings.is_store_shared:
+        begin = max(begin, sim.state.store_free_ms)
+    end = begin + size / sim.settings.store_bytes_per_ms * factor
+    if sim.settings.is_store_shared:
+        sim.state.store_free_ms = end
+    return end + sim.settings.store_latency_ms * factor
 
 
 @compiled
-def is_over(n: Sim, s: int, k: int) -> bool:
+def is_over(sim: Sim, s: int, k: int) -> bool:
     """Return whether the subtask has no further use for barriers of the checkpoint (AL-5, TE-1)."""
-    return n.i[k, f.STATUS] == f.EXPIRED or k <= n.i[s, f.DONE]
+    return sim.checkpoints[k].status == kinds.EXPIRED or k <= sim.subtasks[s].done
 
 
 @compiled
-def switch_time(n: Sim, k: int) -> float:
+def switch_time(sim: Sim, k: int) -> float:
     """Return when a timer makes the checkpoint unaligned, or now if that is past (AT-1).
 
     Timers count whole milliseconds. Those that are due in the same one run in any order.
     """
-    return max(n.v[0, f.NOW], n.v[k, f.TRIGGERED] + n.v[0, f.ALIGNED_TIMEOUT_MS] + draw(n))
+    return max(sim.state.now_ms, sim.checkpoints[k].triggered_ms + sim.settings.aligned_timeout_ms + draw(sim))
 
 
 @compiled
-def acknowledge(n: Sim, s: int, k: int) -> None:
+def acknowledge(sim: Sim, s: int, k: int) -> None:
     """Write the in-flight data and acknowledge, if the sync part, the input and the output are done (TE-7)."""
-    if n.i[s, f.STARTED] != k or n.i[s, f.IS_SYNCED] != 1:
+    task = sim.subtasks[s]
+    if task.started != k or task.sync_part != kinds.SYNCED_ONLY:
         return
-    if n.i[s, f.INPUT_OPEN] or n.i[s, f.OUTPUTS_WAIT] > 0:
+    if task.is_input_open or task.outputs_wait > 0:
         return
-    n.i[s, f.IS_SYNCED] = 2
-    at = n.v[s, f.STATE_DURABLE]
-    persisted = n.v[s, f.PERSISTED]
+    task.sync_part = kinds.WRITTEN
+    at = task.durable_ms
+    persisted = task.persisted_bytes
     if persisted > 0:
-        n.v[k, f.IN_FLIGHT] += persisted
-        at = max(at, write(n, s, persisted))
-    push(n, max(at, n.v[0, f.NOW]), f.ACK, s, k)
+        sim.checkpoints[k].in_flight_bytes += persisted
+        at = max(at, write(sim, s, persisted))
+    push(sim, max(at, sim.state.now_ms), kinds.ACK, s, k)
 
 
 @compiled
-def copy(n: Sim, s: int, c: int, size: float) -> None:
+def copy(sim: Sim, s: int, c: int, size: float) -> None:
     """Add arriving data to the subtask's in-flight data while the channel's barrier is missing (UC-3, UC-10)."""
-    k = n.i[s, f.PERSISTING]
-    if k > 0 and n.i[c, f.ARRIVED] < k:
-        n.v[s, f.PERSISTED] += size
+    task = sim.subtasks[s]
+    k = task.persisting
+    if k > 0 and sim.channels[c].arrived < k:
+        task.persisted_bytes += size
 
 
 @compiled
-def give_back(n: Sim, c: int) -> None:
+def give_back(sim: Sim, c: int) -> None:
     """Return a segment of the channel to the sender's pool (BUF-3), and wake the sender if it waits for one."""
-    p = n.i[c, f.POOL]
-    n.i[p, f.REQUESTED] -= 1
-    n.i[c, f.IN_USE] -= 1
-    if n.i[c, f.IN_USE] == n.i[0, f.BUFFERS_MAX] - 1:
-        n.i[p, f.FULL] -= 1
-    s = n.i[p, f.OWNER]
-    if n.i[s, f.ACTIVITY] == f.NO_OUTPUT and has_output(n, s):
-        wake(n, s)
-    if n.i[s, f.CAP_WAITS]:
-        push(n, n.v[0, f.NOW], f.RECHECK, s, 0)
+    channel = sim.channels[c]
+    pool = sim.pools[channel.pool]
+    pool.requested -= 1
+    channel.buffers_in_use -= 1
+    if channel.buffers_in_use == sim.settings.channel_buffers_max - 1:
+        pool.full_channels -= 1
+    s = pool.owner
+    task = sim.subtasks[s]
+    if task.activity == kinds.NO_OUTPUT and has_output(sim, s):
+        wake(sim, s)
+    if task.waits_for_cap:
+        push(sim, sim.state.now_ms, kinds.RECHECK, s, 0)
 
 
 @compiled
-def enqueue(n: Sim, c: int, item: float) -> None:
+def enqueue(sim: Sim, c: int, item: float) -> None:
     """Append a buffer or a barrier to the sender's queue. If the queue is full, enlarge its last buffer."""
-    room = n.i[0, f.ROOM]
-    length = n.i[c, f.LENGTH]
+    channel = sim.channels[c]
+    room = sim.queues.shape[1]
+    length = channel.queue_length
     if length == room:
-        last = wrapped(n.i[c, f.HEAD] + length - 1, room)
-        if item > 0 and n.v[c, f.QUEUE + last] > 0:
-            n.v[c, f.QUEUE + last] += item
-            give_back(n, c)
+        last = wrapped(channel.queue_head + length - 1, room)
+        if item > 0 and sim.queues[c, last] > 0:
+            sim.queues[c, last] += item
+            give_back(sim, c)
             return
         raise NoPlaceError("a queue of its fast simulation is full")
-    n.v[c, f.QUEUE + wrapped(n.i[c, f.HEAD] + length, room)] = item
-    n.i[c, f.LENGTH] = length + 1
+    sim.queues[c, wrapped(channel.queue_head + length, room)] = item
+    channel.queue_length = length + 1
     if item > 0:
-        n.i[c, f.DATA_COUNT] += 1
+        channel.data_count += 1
 
 
 @compiled
-def finish(n: Sim, c: int) -> None:
+def finish(sim: Sim, c: int) -> None:
     """Move the sender's current buffer to the queue (BUF-2), or return it if all of it has been read."""
-    if n.i[c, f.HAS_BUILDER]:
-        n.i[c, f.HAS_BUILDER] = 0
-        n.i[c, f.FLUSHED] = 0
-        filled = n.v[c, f.FILLED]
-        n.v[c, f.FILLED] = 0.0
+    channel = sim.channels[c]
+    if channel.has_builder:
+        channel.has_builder = False
+        channel.is_flushed = False
+        filled = channel.filled_bytes
+        channel.filled_bytes = 0.0
         if filled > 0:
-            enqueue(n, c, filled)
+            enqueue(sim, c, filled)
         else:
-            give_back(n, c)
+            give_back(sim, c)
 
 
 @compiled
-def on_ready(n: Sim, c: int) -> None:
+def on_ready(sim: Sim, c: int) -> None:
     """Queue the channel at its receiver."""
-    if n.i[c, f.READY]:
+    channel = sim.channels[c]
+    if channel.is_ready:
         return
-    n.i[c, f.READY] = 1
-    s = n.i[c, f.RECEIVER]
-    first = n.i[s, f.INPUT_FIRST]
-    room = n.i[s, f.INPUT_END] - first
-    n.i[first + wrapped(n.i[s, f.READY_HEAD] + n.i[s, f.READY_COUNT], room), f.READY_AT] = c
-    n.i[s, f.READY_COUNT] += 1
-    if n.i[s, f.ACTIVITY] == f.IDLE:
-        wake(n, s)
+    channel.is_ready = True
+    s = channel.receiver
+    task = sim.subtasks[s]
+    first = task.input_first
+    room = task.input_end - first
+    sim.inputs[first + wrapped(task.ready_head + task.ready_count, room)].ready = c
+    task.ready_count += 1
+    if task.activity == kinds.IDLE:
+        wake(sim, s)
 
 
 @compiled
-def put_last(n: Sim, c: int) -> None:
+def put_last(sim: Sim, c: int) -> None:
     """Let the channel's receiver read the other channels of its gate first, if the channel has a turn (Q-6).
 
     Flink reads a barrier that overtakes before all data, and then puts its channel behind the others. So each
     checkpoint begins the turn anew, in the order in which the barriers came.
     """
-    s = n.i[c, f.RECEIVER]
-    first = n.i[s, f.INPUT_FIRST]
-    room = n.i[s, f.INPUT_END] - first
-    at, place = n.i[s, f.READY_HEAD], -1
-    for _ in range(n.i[s, f.READY_COUNT]):
-        other = n.i[first + at, f.READY_AT]
+    channel = sim.channels[c]
+    task = sim.subtasks[channel.receiver]
+    first = task.input_first
+    room = task.input_end - first
+    at, place = task.ready_head, -1
+    for _ in range(task.ready_count):
+        other = sim.inputs[first + at].ready
         if other == c:
             place = at
-        elif place >= 0 and n.i[other, f.GATE] == n.i[c, f.GATE]:
-            n.i[first + place, f.READY_AT] = other
+        elif place >= 0 and sim.channels[other].gate == channel.gate:
+            sim.inputs[first + place].ready = other
             place = at
         at = wrapped(at + 1, room)
     if place >= 0:
-        n.i[first + place, f.READY_AT] = c
+        sim.inputs[first + place].ready = c
 
 
 @compiled
-def is_readable(n: Sim, c: int) -> bool:
+def is_readable(sim: Sim, c: int) -> bool:
     """Return whether the sender's queue has something that may be read: nothing before a barrier that overtakes it."""
-    if n.i[c, f.BLOCKED] or n.i[c, f.OVERTAKEN]:
+    channel = sim.channels[c]
+    if channel.is_blocked or channel.overtaken_by:
         return False
-    return n.i[c, f.LENGTH] > 0 or n.i[c, f.FLUSHED] > 0
+    return channel.queue_length > 0 or channel.is_flushed
 
 
 @compiled
-def notify(n: Sim, c: int) -> None:
+def notify(sim: Sim, c: int) -> None:
     """Tell the channel's receiver, or its link, that there may be something to read."""
-    if n.i[c, f.REMOTE]:
-        send(n, c)
-    elif is_readable(n, c):
-        on_ready(n, c)
+    if sim.channels[c].is_remote:
+        send(sim, c)
+    elif is_readable(sim, c):
+        on_ready(sim, c)
 
 
 @compiled
-def take_first(n: Sim, c: int) -> float:
+def take_first(sim: Sim, c: int) -> float:
     """Remove the first buffer or barrier of the sender's queue, and return it. A barrier that blocks stops it (Q-3).
 
     If there is only a flushed buffer, what it contains is read, and the sender continues to fill the rest of it.
     """
-    n.i[c, f.IS_PART] = 0
-    if n.i[c, f.LENGTH] == 0:
-        part = n.v[c, f.FILLED]
-        n.i[c, f.IS_PART] = 1
-        n.i[c, f.FLUSHED] = 0
-        n.v[c, f.FILLED] = 0.0
-        n.v[c, f.LIMIT] -= part
-        n.v[c, f.QUEUED] -= part
+    channel = sim.channels[c]
+    channel.is_part = False
+    if channel.queue_length == 0:
+        part = channel.filled_bytes
+        channel.is_part = True
+        channel.is_flushed = False
+        channel.filled_bytes = 0.0
+        channel.limit_bytes -= part
+        channel.queued_bytes -= part
         return part
-    head = n.i[c, f.HEAD]
-    item = n.v[c, f.QUEUE + head]
-    n.i[c, f.HEAD] = wrapped(head + 1, n.i[0, f.ROOM])
-    n.i[c, f.LENGTH] -= 1
+    head = channel.queue_head
+    item = sim.queues[c, head]
+    channel.queue_head = wrapped(head + 1, sim.queues.shape[1])
+    channel.queue_length -= 1
     if item > 0:
-        n.i[c, f.DATA_COUNT] -= 1
-        n.v[c, f.QUEUED] -= item
-        if n.i[c, f.WAITING_BARRIER] > 0:
-            leave_front(n, n.i[c, f.SENDER], item)
+        channel.data_count -= 1
+        channel.queued_bytes -= item
+        if channel.waiting_barrier > 0:
+            leave_front(sim, channel.sender, item)
         return item
     k = int(-item) >> 2
-    if is_over(n, n.i[c, f.RECEIVER], k):
+    if is_over(sim, channel.receiver, k):
         return item
-    mode = n.i[0, f.MODE]
-    if mode != f.AT_LEAST_ONCE and not (mode == f.CAPPED and int(-item) & 3 == f.TIMEOUTABLE):
-        n.i[c, f.BLOCKED] = 1
-    if n.i[c, f.WAITING_BARRIER] == k:
-        n.i[c, f.WAITING_BARRIER] = 0
-        s = n.i[c, f.SENDER]
-        n.i[s, f.OUTPUTS_WAIT] -= 1
-        acknowledge(n, s, k)
+    mode = sim.settings.mode
+    if mode != kinds.AT_LEAST_ONCE and not (mode == kinds.CAPPED and int(-item) & 3 == kinds.TIMEOUTABLE):
+        channel.is_blocked = True
+    if channel.waiting_barrier == k:
+        channel.waiting_barrier = 0
+        s = channel.sender
+        sim.subtasks[s].outputs_wait -= 1
+        acknowledge(sim, s, k)
     return item
 
 
 @compiled
-def leave_front(n: Sim, s: int, size: float) -> None:
+def leave_front(sim: Sim, s: int, size: float) -> None:
     """Note that output in front of a waiting barrier has left. The barriers overtake once the rest fits (CAP-3)."""
-    before = n.v[s, f.OUTPUT_FRONT]
-    n.v[s, f.OUTPUT_FRONT] = before - size
-    if n.i[0, f.MODE] == f.CAPPED and before - size <= n.v[0, f.CAP] < before:
-        push(n, n.v[0, f.NOW], f.OUTPUT_TIMER, s, n.i[s, f.STARTED])
+    task = sim.subtasks[s]
+    before = task.output_front_bytes
+    task.output_front_bytes = before - size
+    if sim.settings.mode == kinds.CAPPED and before - size <= sim.settings.inflight_cap_bytes < before:
+        push(sim, sim.state.now_ms, kinds.OUTPUT_TIMER, s, task.started)
 
 
 @compiled
-def overtake(n: Sim, c: int, k: int, before: int) -> None:
+def overtake(sim: Sim, c: int, k: int, before: int) -> None:
     """Send a barrier past the data of the channel (UC-4). The data is read after it, or it would be persisted twice.
 
     The subtask has sent its barrier to ``before`` other channels first.
     """
-    n.i[c, f.OVERTAKEN] = k
-    late = n.v[0, f.BARRIER_COST] * (before + f.WAKE_SPREAD * draw(n))
-    push(n, n.v[0, f.NOW] + late + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
+    channel = sim.channels[c]
+    channel.overtaken_by = k
+    late = sim.settings.barrier_cost_ms * (before + WAKE_SPREAD * draw(sim))
+    push(sim, sim.state.now_ms + late + (sim.settings.hop_ms if channel.is_remote else 0.0), kinds.PRIORITY, c, k)
 
 
 @compiled
-def send(n: Sim, c: int) -> None:
+def send(sim: Sim, c: int) -> None:
     """Send buffers to a remote receiver, one for each of its free buffers (CR-1, CR-5). Barriers need none (CR-3)."""
-    room = n.i[0, f.REMOTE_ROOM]
-    while is_readable(n, c):
-        is_event = n.i[c, f.LENGTH] > 0 and n.v[c, f.QUEUE + n.i[c, f.HEAD]] < 0
-        if not is_event and n.i[c, f.EXCLUSIVE_FREE] + n.i[c, f.FLOATING_HELD] == 0:
-            if n.i[0, f.EXCLUSIVE] == 0:
-                n.i[c, f.REQUIRED] = n.i[c, f.DATA_COUNT] + 1
-                grow(n, c)
-                if n.i[c, f.FLOATING_HELD] > 0:
+    channel = sim.channels[c]
+    room = sim.remote_queues.shape[1]
+    while is_readable(sim, c):
+        is_event = channel.queue_length > 0 and sim.queues[c, channel.queue_head] < 0
+        if not is_event and channel.exclusive_free + channel.floating_held == 0:
+            if sim.settings.exclusive_buffers == 0:
+                channel.required = channel.data_count + 1
+                grow(sim, c)
+                if channel.floating_held > 0:
                     continue
             return
-        item = take_first(n, c)
-        s = n.i[c, f.RECEIVER]
+        item = take_first(sim, c)
+        s = channel.receiver
+        task = sim.subtasks[s]
         k = int(-item) >> 2
-        if item < 0 and n.i[0, f.MODE] == f.ALIGNED_TIMEOUT and int(-item) & 3 == f.TIMEOUTABLE:
-            if n.i[s, f.SWITCHED] == k:
+        if item < 0 and sim.settings.mode == kinds.ALIGNED_TIMEOUT and int(-item) & 3 == kinds.TIMEOUTABLE:
+            if task.switched == k:
                 # The receiver has switched already, so that the announced barrier overtakes at once.
-                n.i[c, f.BLOCKED] = 0
-                push(n, n.v[0, f.NOW], f.PRIORITY, c, k)
+                channel.is_blocked = False
+                push(sim, sim.state.now_ms, kinds.PRIORITY, c, k)
                 continue
-            if n.i[s, f.CHECKPOINT] < k:
-                push(n, switch_time(n, k), f.INPUT_TIMER, s, k)
-        if item < 0 and n.i[0, f.MODE] == f.CAPPED and int(-item) & 3 == f.TIMEOUTABLE:
+            if task.checkpoint < k:
+                push(sim, switch_time(sim, k), kinds.INPUT_TIMER, s, k)
+        if item < 0 and sim.settings.mode == kinds.CAPPED and int(-item) & 3 == kinds.TIMEOUTABLE:
             # The barrier has left in its place. It overtakes what the receiver has queued.
-            overtake(n, c, k, 0)
+            overtake(sim, c, k, 0)
             continue
-        length = n.i[c, f.REMOTE_LENGTH]
-        at = wrapped(n.i[c, f.REMOTE_HEAD] + length, room)
+        length = channel.remote_length
+        at = wrapped(channel.remote_head + length, room)
         if length == room:
             raise NoPlaceError("a receiver's queue of its fast simulation is full")
-        n.v[c, n.i[0, f.REMOTE_AT] + at] = item
-        n.i[c, f.REMOTE_LENGTH] = length + 1
+        sim.remote_queues[c, at] = item
+        channel.remote_length = length + 1
         if item > 0:
-            if n.i[c, f.FLOATING_HELD] > 0:
-                n.i[c, f.FLOATING_HELD] -= 1
-                n.i[c, f.SLOTS + at] = f.FLOATING_ONE
+            if channel.floating_held > 0:
+                channel.floating_held -= 1
+                sim.remote_slots[c, at] = kinds.FLOATING
             else:
-                n.i[c, f.EXCLUSIVE_FREE] -= 1
-                n.i[c, f.SLOTS + at] = f.OWN
-            n.v[c, f.REMOTE_BYTES] += item
-            n.v[c, f.RECEIVED] += item
-            copy(n, s, c, item)
-            n.i[c, f.REQUIRED] = n.i[c, f.DATA_COUNT] + n.i[0, f.EXCLUSIVE]
-            grow(n, c)
-            if not n.i[c, f.IS_PART]:
-                give_back(n, c)
-        on_ready(n, c)
+                channel.exclusive_free -= 1
+                sim.remote_slots[c, at] = kinds.OWN
+            channel.remote_bytes += item
+            channel.received_bytes += item
+            copy(sim, s, c, item)
+            channel.required = channel.data_count + sim.settings.exclusive_buffers
+            grow(sim, c)
+            if not channel.is_part:
+                give_back(sim, c)
+        on_ready(sim, c)
 
 
 @compiled
-def grow(n: Sim, c: int) -> None:
+def grow(sim: Sim, c: int) -> None:
     """Take floating buffers for the channel while it needs some and the gate has some (CR-2)."""
-    g = n.i[c, f.GATE]
-    while n.i[c, f.EXCLUSIVE_FREE] + n.i[c, f.FLOATING_HELD] < n.i[c, f.REQUIRED]:
-        if n.i[g, f.FLOATING] == 0:
-            n.i[c, f.WAITS] = 1
+    channel = sim.channels[c]
+    gate = sim.gates[channel.gate]
+    while channel.exclusive_free + channel.floating_held < channel.required:
+        if gate.floating_free == 0:
+            channel.waits = True
             return
-        n.i[g, f.FLOATING] -= 1
-        n.i[c, f.FLOATING_HELD] += 1
+        gate.floating_free -= 1
+        channel.floating_held += 1
 
 
 @compiled
-def recycle(n: Sim, c: int, slot: int) -> None:
+def recycle(sim: Sim, c: int, slot: int) -> None:
     """Free the buffer that the receiver has processed. A floating one goes to a channel that waits for one (CR-2)."""
-    if not n.i[c, f.REMOTE]:
-        if slot != f.PART:
-            give_back(n, c)
+    channel = sim.channels[c]
+    if not channel.is_remote:
+        if slot != kinds.PART:
+            give_back(sim, c)
         return
-    g = n.i[c, f.GATE]
-    is_floating = slot == f.FLOATING_ONE
+    gate = sim.gates[channel.gate]
+    is_floating = slot == kinds.FLOATING
     if not is_floating:
-        n.i[c, f.EXCLUSIVE_FREE] += 1
-        free = n.i[c, f.EXCLUSIVE_FREE] + n.i[c, f.FLOATING_HELD]
-        if free > n.i[c, f.REQUIRED] and n.i[c, f.FLOATING_HELD] > 0:
-            n.i[c, f.FLOATING_HELD] -= 1
+        channel.exclusive_free += 1
+        free = channel.exclusive_free + channel.floating_held
+        if free > channel.required and channel.floating_held > 0:
+            channel.floating_held -= 1
             is_floating = True
-        send(n, c)
+        send(sim, c)
     if is_floating:
-        n.i[g, f.FLOATING] += 1
-        first, end = n.i[g, f.FIRST], n.i[g, f.END]
-        begin = int(draw(n) * (end - first))
+        gate.floating_free += 1
+        first, end = gate.first, gate.end
+        begin = int(draw(sim) * (end - first))
         for i in range(end - first):
-            other = n.i[first + wrapped(begin + i, end - first), f.INPUT]
-            if n.i[other, f.WAITS]:
-                n.i[other, f.WAITS] = 0
-                grow(n, other)
-                send(n, other)
-                if n.i[g, f.FLOATING] == 0:
+            other = sim.inputs[first + wrapped(begin + i, end - first)].channel
+            if sim.channels[other].waits:
+                sim.channels[other].waits = False
+                grow(sim, other)
+                send(sim, other)
+                if gate.floating_free == 0:
                     return
 
 
 @compiled
-def append(n: Sim, c: int, size: float) -> None:
+def append(sim: Sim, c: int, size: float) -> None:
     """Write ``size`` bytes into the channel's buffers (BUF-1). A flush follows at the writer's own times (BUF-2)."""
-    p = n.i[c, f.POOL]
-    n.v[c, f.QUEUED] += size
+    channel = sim.channels[c]
+    p = channel.pool
+    pool = sim.pools[p]
+    channel.queued_bytes += size
     while size > 0:
-        if not n.i[c, f.HAS_BUILDER]:
-            n.i[c, f.HAS_BUILDER] = 1
-            n.v[c, f.LIMIT] = n.v[c, f.BUFFER]
-            n.i[p, f.REQUESTED] += 1
-            n.i[c, f.IN_USE] += 1
-            if n.i[c, f.IN_USE] == n.i[0, f.BUFFERS_MAX]:
-                n.i[p, f.FULL] += 1
-        if not n.i[p, f.FLUSH_DUE]:
-            n.i[p, f.FLUSH_DUE] = 1
-            every, phase = n.v[0, f.FLUSH_EVERY], n.v[p, f.PHASE]
-            at = (math.floor((n.v[0, f.NOW] - phase) / every) + 1) * every + phase
-            push(n, at, f.FLUSH, p, 0)
-        part = min(size, n.v[c, f.LIMIT] - n.v[c, f.FILLED])
-        n.v[c, f.FILLED] += part
+        if not channel.has_builder:
+            channel.has_builder = True
+            channel.limit_bytes = channel.buffer_bytes
+            pool.requested += 1
+            channel.buffers_in_use += 1
+            if channel.buffers_in_use == sim.settings.channel_buffers_max:
+                pool.full_channels += 1
+        if not pool.is_flush_due:
+            pool.is_flush_due = True
+            every, phase = sim.settings.flush_ms, pool.flush_phase_ms
+            at = (math.floor((sim.state.now_ms - phase) / every) + 1) * every + phase
+            push(sim, at, kinds.FLUSH, p, 0)
+        part = min(size, channel.limit_bytes - channel.filled_bytes)
+        channel.filled_bytes += part
         size -= part
-        if n.v[c, f.FILLED] >= n.v[c, f.LIMIT] - 1e-6:
-            finish(n, c)
-            notify(n, c)
+        if channel.filled_bytes >= channel.limit_bytes - 1e-6:
+            finish(sim, c)
+            notify(sim, c)
         if size < 1e-6:
             return
 
 
 @compiled
-def emit(n: Sim, p: int, size: float) -> None:
+def emit(sim: Sim, p: int, size: float) -> None:
     """Write output of one pool: choose a channel for each of its parts, by the partitioner (PT-1)."""
-    step = n.v[p, f.STEP_OUT]
-    left = n.v[p, f.LEFT_OVER] + size
-    first, end = n.i[p, f.FIRST], n.i[p, f.END]
-    routing = n.i[p, f.ROUTING]
+    pool = sim.pools[p]
+    step = pool.step_bytes
+    left = pool.left_over_bytes + size
+    first, end = pool.first, pool.end
+    routing = pool.routing
     while left >= step - 1e-6:
         left -= step
-        if routing == f.TO_ALL:
+        if routing == kinds.TO_ALL:
             for c in range(first, end):
-                append(n, c, step)
+                append(sim, c, step)
             continue
         if end - first == 1:
-            append(n, first, step)
+            append(sim, first, step)
             continue
-        if routing == f.IN_TURN:
-            c = first + n.i[p, f.NEXT]
-            n.i[p, f.NEXT] = wrapped(n.i[p, f.NEXT] + 1, end - first)
-        elif draw(n) < n.v[p, f.CHANCE]:
-            c, sought = first, draw(n)
-            while c < end - 1 and sought > n.w[c, f.WEIGHT]:
-                sought -= n.w[c, f.WEIGHT]
+        if routing == kinds.IN_TURN:
+            c = first + pool.next
+            pool.next = wrapped(pool.next + 1, end - first)
+        elif draw(sim) < pool.drawn_ratio:
+            c, sought = first, draw(sim)
+            while c < end - 1 and sought > sim.shares[c].weight_ratio:
+                sought -= sim.shares[c].weight_ratio
                 c += 1
         else:
             # The channel that is furthest behind its share. Drawing all parts would make the load more uneven than
             # that of single records.
             c, most = first, -1e300
             for each in range(first, end):
-                behind = n.w[each, f.DEFICIT] + n.w[each, f.WEIGHT]
-                n.w[each, f.DEFICIT] = behind
+                behind = sim.shares[each].deficit + sim.shares[each].weight_ratio
+                sim.shares[each].deficit = behind
                 if behind > most:
                     c, most = each, behind
-            n.w[c, f.DEFICIT] -= 1.0
-        append(n, c, step)
-    n.v[p, f.LEFT_OVER] = max(left, 0.0)
+            sim.shares[c].deficit -= 1.0
+        append(sim, c, step)
+    pool.left_over_bytes = max(left, 0.0)
 
 
 @compiled
-def poll(n: Sim, s: int) -> int:
+def poll(sim: Sim, s: int) -> int:
     """Take the next buffer or barrier of the subtask's input. Return 0 for nothing, 1 for a buffer, 2 for a barrier.
 
-    The channel is then in CURRENT, and the size of the buffer or the barrier in LEFT.
+    The channel is then in ``current``, and the size of the buffer or the barrier in ``left_bytes``.
     """
-    first = n.i[s, f.INPUT_FIRST]
-    room = n.i[s, f.INPUT_END] - first
-    while n.i[s, f.READY_COUNT] > 0:
-        head = n.i[s, f.READY_HEAD]
-        c = n.i[first + head, f.READY_AT]
-        n.i[s, f.READY_HEAD] = wrapped(head + 1, room)
-        n.i[s, f.READY_COUNT] -= 1
-        n.i[c, f.READY] = 0
-        if n.i[c, f.CLOSED] and n.v[c, f.FRONT] < 1e-6:
+    task = sim.subtasks[s]
+    first = task.input_first
+    room = task.input_end - first
+    while task.ready_count > 0:
+        head = task.ready_head
+        c = sim.inputs[first + head].ready
+        channel = sim.channels[c]
+        task.ready_head = wrapped(head + 1, room)
+        task.ready_count -= 1
+        channel.is_ready = False
+        if channel.is_closed and channel.front_bytes < 1e-6:
             continue
-        slot = f.OWN
-        if n.i[c, f.REMOTE]:
-            if n.i[c, f.REMOTE_LENGTH] == 0:
+        slot = kinds.OWN
+        if channel.is_remote:
+            if channel.remote_length == 0:
                 continue
-            at = n.i[c, f.REMOTE_HEAD]
-            item, slot = n.v[c, n.i[0, f.REMOTE_AT] + at], n.i[c, f.SLOTS + at]
-            n.i[c, f.REMOTE_HEAD] = wrapped(at + 1, n.i[0, f.REMOTE_ROOM])
-            n.i[c, f.REMOTE_LENGTH] -= 1
+            at = channel.remote_head
+            item, slot = sim.remote_queues[c, at], sim.remote_slots[c, at]
+            channel.remote_head = wrapped(at + 1, sim.remote_queues.shape[1])
+            channel.remote_length -= 1
             if item > 0:
-                n.v[c, f.REMOTE_BYTES] -= item
-                n.v[c, f.FRONT] = max(0.0, n.v[c, f.FRONT] - item)
-            if n.i[c, f.REMOTE_LENGTH] > 0:
-                on_ready(n, c)
+                channel.remote_bytes -= item
+                channel.front_bytes = max(0.0, channel.front_bytes - item)
+            if channel.remote_length > 0:
+                on_ready(sim, c)
         else:
-            if not is_readable(n, c):
+            if not is_readable(sim, c):
                 continue
-            item = take_first(n, c)
-            if n.i[c, f.IS_PART]:
-                slot = f.PART
+            item = take_first(sim, c)
+            if channel.is_part:
+                slot = kinds.PART
             if item > 0:
-                n.v[c, f.RECEIVED] += item
-                copy(n, s, c, item)
-            if is_readable(n, c):
-                on_ready(n, c)
-        n.i[s, f.CURRENT] = c
-        n.i[s, f.SLOT] = slot
-        n.v[s, f.LEFT] = item
+                channel.received_bytes += item
+                copy(sim, s, c, item)
+            if is_readable(sim, c):
+                on_ready(sim, c)
+        task.current = c
+        task.slot = slot
+        task.left_bytes = item
         return 1 if item > 0 else 2
     return 0
 
 
 @compiled
-def resume(n: Sim, c: int) -> None:
+def resume(sim: Sim, c: int) -> None:
     """Let a blocked or closed channel be read again."""
-    n.i[c, f.CLOSED] = 0
-    if n.i[c, f.BLOCKED]:
-        n.i[c, f.BLOCKED] = 0
-        notify(n, c)
-    elif (n.i[c, f.REMOTE] and n.i[c, f.REMOTE_LENGTH] > 0) or (not n.i[c, f.REMOTE] and is_readable(n, c)):
-        on_ready(n, c)
+    channel = sim.channels[c]
+    channel.is_closed = False
+    if channel.is_blocked:
+        channel.is_blocked = False
+        notify(sim, c)
+    elif (channel.is_remote and channel.remote_length > 0) or (not channel.is_remote and is_readable(sim, c)):
+        on_ready(sim, c)

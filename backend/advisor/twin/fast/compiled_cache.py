@@ -22,7 +22,7 @@ from typing import Any, Final
 CACHE_VARIABLE: Final = "NUMBA_CACHE_DIR"
 """The variable of the environment that names numba's folder for compiled code."""
 PREFIX: Final = "barrierscope-"
-SOURCES: Final = ("barriers.py", "channels.py", "events.py", "fields.py", "loop.py")
+SOURCES: Final = ("barriers.py", "channels.py", "compiling.py", "events.py", "kinds.py", "loop.py", "tables.py")
 """The files whose functions are compiled, and those that they import. They are beside this file."""
 KEPT_DAYS: Final = 7.0
 """A folder of another source is removed if no process has used it for this long. Two versions may share a cache."""

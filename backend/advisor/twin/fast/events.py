@@ -2,63 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba import njit
-
-from backend.advisor.twin.fast import fields as f
-from backend.advisor.twin.fast.fields import Sim
-
-# Without NRT, numba counts no references to the arrays, which took half of the time. No function creates an array.
-_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "nogil": True, "_nrt": False}
-compiled = njit(**_OPTIONS)
+from backend.advisor.twin.fast import kinds
+from backend.advisor.twin.fast.compiling import compiled
+from backend.advisor.twin.fast.tables import Sim
 
 
 @compiled
-def copy_event(n: Sim, i: int, to: int) -> None:
+def copy_event(sim: Sim, i: int, to: int) -> None:
     """Copy an event within the heap."""
-    for column in range(5):
-        n.e[to, column] = n.e[i, column]
+    sim.events[to] = sim.events[i]
 
 
 @compiled
-def push(n: Sim, at: float, kind: int, a: int, b: int) -> int:
+def push(sim: Sim, at: float, kind: int, a: int, b: int) -> int:
     """Add an event to the heap, and return its sequence number."""
-    i = n.i[0, f.EVENTS]
-    n.i[0, f.EVENTS] = i + 1
-    n.i[0, f.SEQUENCE] += 1
-    sequence = n.i[0, f.SEQUENCE]
+    i = sim.state.event_count
+    sim.state.event_count = i + 1
+    sim.state.sequence += 1
+    sequence = sim.state.sequence
     while i > 0:
         parent = (i - 1) >> 1
-        if n.e[parent, 0] <= at:
+        if sim.events[parent].at_ms <= at:
             # Events of one time run in the order in which they were added.
             break
-        copy_event(n, parent, i)
+        copy_event(sim, parent, i)
         i = parent
-    n.e[i, 0], n.e[i, 1], n.e[i, 2], n.e[i, 3], n.e[i, 4] = at, sequence, kind, a, b
+    event = sim.events[i]
+    event.at_ms, event.sequence, event.kind, event.a, event.b = at, sequence, kind, a, b
     return sequence
 
 
 @compiled
-def drop_first(n: Sim) -> None:
+def drop_first(sim: Sim) -> None:
     """Remove the first event of the heap."""
-    size = n.i[0, f.EVENTS] - 1
-    n.i[0, f.EVENTS] = size
-    at, sequence = n.e[size, 0], n.e[size, 1]
+    size = sim.state.event_count - 1
+    sim.state.event_count = size
+    at, sequence = sim.events[size].at_ms, sim.events[size].sequence
     i = 0
     while True:
         child = 2 * i + 1
         if child >= size:
             break
         if child + 1 < size:
-            left, right = n.e[child, 0], n.e[child + 1, 0]
-            if right < left or (right == left and n.e[child + 1, 1] < n.e[child, 1]):
+            left, right = sim.events[child], sim.events[child + 1]
+            if right.at_ms < left.at_ms or (right.at_ms == left.at_ms and right.sequence < left.sequence):
                 child += 1
-        if at < n.e[child, 0] or (at == n.e[child, 0] and sequence < n.e[child, 1]):
+        below = sim.events[child]
+        if at < below.at_ms or (at == below.at_ms and sequence < below.sequence):
             break
-        copy_event(n, child, i)
+        copy_event(sim, child, i)
         i = child
-    copy_event(n, size, i)
+    copy_event(sim, size, i)
 
 
 @compiled
@@ -68,80 +62,84 @@ def wrapped(at: int, room: int) -> int:
 
 
 @compiled
-def draw(n: Sim) -> float:
+def draw(sim: Sim) -> float:
     """Return the next random number in (0, 1]."""
-    x = n.i[0, f.RANDOM]
+    x = sim.state.random
     x ^= (x << 13) & 0xFFFFFFFF
     x ^= x >> 17
     x ^= (x << 5) & 0xFFFFFFFF
-    n.i[0, f.RANDOM] = x
+    sim.state.random = x
     return x / 4294967296.0
 
 
 @compiled
-def settle_idle(n: Sim, s: int) -> None:
+def settle_idle(sim: Sim, s: int) -> None:
     """Add the time without input up to now."""
-    if n.i[s, f.ACTIVITY] == f.IDLE:
-        n.v[s, f.IDLE_TIME] += n.v[0, f.NOW] - n.v[s, f.IDLE_SINCE]
-        n.v[s, f.IDLE_SINCE] = n.v[0, f.NOW]
+    task = sim.subtasks[s]
+    if task.activity == kinds.IDLE:
+        task.idle_ms += sim.state.now_ms - task.idle_since_ms
+        task.idle_since_ms = sim.state.now_ms
 
 
 @compiled
-def turn(n: Sim, s: int, activity: int) -> None:
+def turn(sim: Sim, s: int, activity: int) -> None:
     """Record what the subtask does from now on."""
-    settle_idle(n, s)
-    n.v[s, f.IDLE_SINCE] = n.v[0, f.NOW]
-    n.i[s, f.ACTIVITY] = activity
+    settle_idle(sim, s)
+    task = sim.subtasks[s]
+    task.idle_since_ms = sim.state.now_ms
+    task.activity = activity
 
 
 @compiled
-def leaf_of(n: Sim, s: int) -> int:
+def leaf_of(sim: Sim, s: int) -> int:
     """Return the subtask's place in the tree of steps."""
-    return n.s.shape[0] // 2 + s - n.i[0, f.FIRST_TASK]
+    return len(sim.steps) // 2 + s
 
 
 @compiled
-def schedule(n: Sim, s: int, at: float) -> None:
+def schedule(sim: Sim, s: int, at: float) -> None:
     """Replace the subtask's next step by one at ``at``; none if that is infinite.
 
     The steps are the leaves of a tree in which each node is the earlier one of its two children. Most events are steps,
     and a subtask has one at most, so this is quicker than the heap.
     """
-    n.i[0, f.SEQUENCE] += 1
-    sequence = float(n.i[0, f.SEQUENCE])
-    node = leaf_of(n, s)
-    n.s[node, 0], n.s[node, 1], n.s[node, 2] = at, sequence, s
+    sim.state.sequence += 1
+    node = leaf_of(sim, s)
+    first = sim.steps[node]
+    first.at_ms, first.sequence, first.subtask = at, sim.state.sequence, s
     while node > 1:
-        other = node ^ 1
-        better = node
-        if n.s[other, 0] < n.s[node, 0] or (n.s[other, 0] == n.s[node, 0] and n.s[other, 1] < n.s[node, 1]):
-            better = other
+        first, other = sim.steps[node], sim.steps[node ^ 1]
+        if other.at_ms < first.at_ms or (other.at_ms == first.at_ms and other.sequence < first.sequence):
+            first = other
         node >>= 1
-        n.s[node, 0], n.s[node, 1], n.s[node, 2] = n.s[better, 0], n.s[better, 1], n.s[better, 2]
+        sim.steps[node] = first
 
 
 @compiled
-def has_output(n: Sim, s: int) -> bool:
+def has_output(sim: Sim, s: int) -> bool:
     """Return whether every pool of the subtask has a free buffer and no full channel (MB-3, BUF-4)."""
-    for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
-        if n.i[p, f.REQUESTED] >= n.i[p, f.SIZE] or n.i[p, f.FULL] > 0:
+    task = sim.subtasks[s]
+    for p in range(task.pool_first, task.pool_end):
+        pool = sim.pools[p]
+        if pool.requested >= pool.size or pool.full_channels > 0:
             return False
     return True
 
 
 @compiled
-def wake(n: Sim, s: int) -> None:
+def wake(sim: Sim, s: int) -> None:
     """Let a waiting subtask take its next step now."""
-    turn(n, s, f.BUSY)
-    schedule(n, s, max(n.v[0, f.NOW], n.v[s, f.FREE_AT]))
+    turn(sim, s, kinds.BUSY)
+    schedule(sim, s, max(sim.state.now_ms, sim.subtasks[s].free_at_ms))
 
 
 @compiled
-def occupy(n: Sim, s: int, cost: float) -> None:
+def occupy(sim: Sim, s: int, cost: float) -> None:
     """Let the subtask work ``cost`` longer than it would."""
     if cost <= 0:
         return
-    free_at = max(n.v[0, f.NOW], n.v[s, f.FREE_AT]) + cost
-    n.v[s, f.FREE_AT] = free_at
-    turn(n, s, f.BUSY)
-    schedule(n, s, free_at)
+    task = sim.subtasks[s]
+    free_at = max(sim.state.now_ms, task.free_at_ms) + cost
+    task.free_at_ms = free_at
+    turn(sim, s, kinds.BUSY)
+    schedule(sim, s, free_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from backend.advisor.twin.fast import fields as f
+from backend.advisor.twin.fast import kinds
 from backend.advisor.twin.fast.barriers import check_cap, let_overtake, on_barrier, switch, trigger
 from backend.advisor.twin.fast.channels import (
     acknowledge,
@@ -17,8 +17,8 @@ from backend.advisor.twin.fast.channels import (
     resume,
     write,
 )
+from backend.advisor.twin.fast.compiling import compiled
 from backend.advisor.twin.fast.events import (
-    compiled,
     draw,
     drop_first,
     has_output,
@@ -29,82 +29,85 @@ from backend.advisor.twin.fast.events import (
     settle_idle,
     turn,
 )
-from backend.advisor.twin.fast.fields import NoPlaceError, Sim
+from backend.advisor.twin.fast.tables import NoPlaceError, Sim
 
 # --- the coordinator --------------------------------------------------------------------------------------------------
 
 
 @compiled
-def start_checkpoints(n: Sim) -> None:
+def start_checkpoints(sim: Sim) -> None:
     """Trigger waiting checkpoints as far as slots (CO-3) and the minimum pause (CO-4) allow."""
-    now = n.v[0, f.NOW]
-    while n.i[0, f.TICKS] > 0 and n.i[0, f.ACTIVE] < n.i[0, f.CONCURRENT]:
-        pause_ends = n.v[0, f.LAST_COMPLETION] + n.v[0, f.MIN_PAUSE]
-        if n.v[0, f.MIN_PAUSE] > 0 and now < pause_ends - 1e-9:
-            n.i[0, f.TICKS] = 0
-            n.i[0, f.TICK_ROUND] += 1
-            push(n, pause_ends, f.TICK, n.i[0, f.TICK_ROUND], 0)
+    now = sim.state.now_ms
+    while sim.state.waiting_triggers > 0 and sim.state.pending_count < sim.settings.concurrent_max:
+        pause_ends = sim.state.last_completion_ms + sim.settings.min_pause_ms
+        if sim.settings.min_pause_ms > 0 and now < pause_ends - 1e-9:
+            sim.state.waiting_triggers = 0
+            sim.state.tick_round += 1
+            push(sim, pause_ends, kinds.TICK, sim.state.tick_round, 0)
             return
-        k = n.i[0, f.TAKEN] + 1
-        if k >= n.i.shape[0]:
+        k = sim.state.last_checkpoint + 1
+        if k >= len(sim.checkpoints):
             return
-        n.i[0, f.TICKS] -= 1
-        n.i[0, f.TAKEN] = k
-        n.i[0, f.ACTIVE] += 1
-        n.v[k, f.TRIGGERED] = now
-        push(n, now + n.v[0, f.TIMEOUT], f.EXPIRE, k, 0)
-        middle, low, high = n.v[0, f.TRIGGER_MID], n.v[0, f.TRIGGER_LOW], n.v[0, f.TRIGGER_HIGH]
-        for s in range(n.i[0, f.FIRST_TASK], n.i[0, f.END_TASK]):
-            if n.i[s, f.SOURCE]:
-                x = draw(n)
+        sim.state.waiting_triggers -= 1
+        sim.state.last_checkpoint = k
+        sim.state.pending_count += 1
+        sim.checkpoints[k].triggered_ms = now
+        push(sim, now + sim.settings.timeout_ms, kinds.EXPIRE, k, 0)
+        middle, low, high = sim.settings.trigger_mid_ms, sim.settings.trigger_low_ms, sim.settings.trigger_high_ms
+        for s in range(len(sim.subtasks)):
+            if sim.subtasks[s].is_source:
+                x = draw(sim)
                 delay = low + 2 * x * (middle - low) if x < 0.5 else middle + (2 * x - 1) * (high - middle)
-                push(n, now + delay, f.TRIGGER, s, k)
+                push(sim, now + delay, kinds.TRIGGER, s, k)
 
 
 @compiled
-def end_checkpoint(n: Sim, k: int, status: int) -> None:
+def end_checkpoint(sim: Sim, k: int, status: int) -> None:
     """Record the end of a checkpoint, and start the next one if it waits."""
-    now = n.v[0, f.NOW]
-    n.i[k, f.STATUS] = status
-    n.v[k, f.DURATION] = now - n.v[k, f.TRIGGERED]
-    n.i[0, f.ACTIVE] -= 1
-    n.i[0, f.ENDED] += 1
-    if status == f.COMPLETED:
-        n.v[0, f.LAST_COMPLETION] = now
-    start_checkpoints(n)
+    now, checkpoint = sim.state.now_ms, sim.checkpoints[k]
+    checkpoint.status = status
+    checkpoint.duration_ms = now - checkpoint.triggered_ms
+    sim.state.pending_count -= 1
+    sim.state.ended_count += 1
+    if status == kinds.COMPLETED:
+        sim.state.last_completion_ms = now
+    start_checkpoints(sim)
 
 
 @compiled
-def expire(n: Sim, k: int) -> None:
+def expire(sim: Sim, k: int) -> None:
     """Abort a checkpoint at its timeout (CO-9): every channel that it blocks is read again (CC-5)."""
-    n.i[k, f.STATUS] = f.EXPIRED
-    if n.i[0, f.ACTIVE] == 1:
-        n.v[0, f.STORE_FREE] = n.v[0, f.NOW]
-    for s in range(n.i[0, f.FIRST_TASK], n.i[0, f.END_TASK]):
-        if n.i[s, f.CHECKPOINT] == k:
-            n.i[s, f.INPUT_OPEN] = 0
-            n.i[s, f.OUTPUTS_WAIT] = 0
-            n.i[s, f.PERSISTING] = 0
-            n.i[s, f.CAP_WAITS] = 0
-    for c in range(1, n.i[0, f.END_CHANNEL]):
-        if n.i[c, f.WAITING_BARRIER] == k:
-            n.i[c, f.WAITING_BARRIER] = 0
-        if n.i[c, f.ARRIVED] == k and (n.i[c, f.BLOCKED] or n.i[c, f.CLOSED]):
-            resume(n, c)
-    end_checkpoint(n, k, f.EXPIRED)
+    sim.checkpoints[k].status = kinds.EXPIRED
+    if sim.state.pending_count == 1:
+        sim.state.store_free_ms = sim.state.now_ms
+    for s in range(len(sim.subtasks)):
+        task = sim.subtasks[s]
+        if task.checkpoint == k:
+            task.is_input_open = False
+            task.outputs_wait = 0
+            task.persisting = 0
+            task.waits_for_cap = False
+    for c in range(len(sim.channels)):
+        channel = sim.channels[c]
+        if channel.waiting_barrier == k:
+            channel.waiting_barrier = 0
+        if channel.arrived == k and (channel.is_blocked or channel.is_closed):
+            resume(sim, c)
+    end_checkpoint(sim, k, kinds.EXPIRED)
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
 @compiled
-def due(n: Sim, s: int, records: float) -> float:
+def due(sim: Sim, s: int, records: float) -> float:
     """Return when this many records of a source are due (SRC-4)."""
-    at = records / n.v[s, f.SOURCE_RATE]
-    period = n.v[s, f.BURST_PERIOD]
+    task = sim.subtasks[s]
+    at = records / task.source_per_ms
+    period = task.burst_period_ms
     if period <= 0:
         return at
-    ratio, in_burst = n.v[s, f.BURST_RATIO], n.v[s, f.BURST_RATIO] * n.v[s, f.BURST_FACTOR]
+    ratio, in_burst = task.burst_ratio, task.burst_ratio * task.burst_factor
     since = math.floor(at / period) * period
     share = (at - since) / period
     if in_burst >= 1:
@@ -117,89 +120,93 @@ def due(n: Sim, s: int, records: float) -> float:
 
 
 @compiled
-def work(n: Sim, s: int, records: float) -> None:
+def work(sim: Sim, s: int, records: float) -> None:
     """Emit the output of a step at its start, and let its cost pass (DET-6)."""
-    service = n.v[s, f.SERVICE]
-    n.v[s, f.RECORD_TIME] = service
-    for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
-        emit(n, p, records * n.v[p, f.OUTPUT])
-    if n.i[s, f.ACTIVITY] != f.BUSY:
-        turn(n, s, f.BUSY)
-    at = n.v[0, f.NOW] + max(records * service, 1e-3)
-    n.v[s, f.FREE_AT] = at
-    schedule(n, s, at)
+    task = sim.subtasks[s]
+    service = task.service_ms
+    task.record_ms = service
+    for p in range(task.pool_first, task.pool_end):
+        emit(sim, p, records * sim.pools[p].output_bytes)
+    if task.activity != kinds.BUSY:
+        turn(sim, s, kinds.BUSY)
+    at = sim.state.now_ms + max(records * service, 1e-3)
+    task.free_at_ms = at
+    schedule(sim, s, at)
 
 
 @compiled
-def step(n: Sim, s: int) -> None:
+def step(sim: Sim, s: int) -> None:
     """Process a few records, or one barrier (MB-1): output first, then input (MB-2)."""
-    now = n.v[0, f.NOW]
-    n.i[0, f.STEPS] += 1
-    if n.i[s, f.CURRENT] >= 0 and n.v[s, f.LEFT] <= 1e-6:
-        c = n.i[s, f.CURRENT]
-        n.i[s, f.CURRENT] = -1
-        n.v[s, f.LEFT] = 0.0
-        recycle(n, c, n.i[s, f.SLOT])
-    if n.i[s, f.CAP_WAITS]:
-        check_cap(n, s, n.i[s, f.CHECKPOINT])
-        if n.v[s, f.FREE_AT] > now:
+    task = sim.subtasks[s]
+    now = sim.state.now_ms
+    sim.state.step_count += 1
+    if task.current >= 0 and task.left_bytes <= 1e-6:
+        c = task.current
+        task.current = -1
+        task.left_bytes = 0.0
+        recycle(sim, c, task.slot)
+    if task.waits_for_cap:
+        check_cap(sim, s, task.checkpoint)
+        if task.free_at_ms > now:
             return
-    if not has_output(n, s):
-        turn(n, s, f.NO_OUTPUT)
+    if not has_output(sim, s):
+        turn(sim, s, kinds.NO_OUTPUT)
         return
-    if n.i[s, f.SOURCE]:
-        records = n.v[s, f.SOURCE_STEP]
-        if n.v[s, f.SOURCE_RATE] > 0:
-            at = due(n, s, n.v[s, f.EMITTED])
+    if task.is_source:
+        records = task.source_step_records
+        if task.source_per_ms > 0:
+            at = due(sim, s, task.emitted_records)
             if at > now:
-                turn(n, s, f.IDLE)
-                n.v[s, f.FREE_AT] = now
-                schedule(n, s, at)
+                turn(sim, s, kinds.IDLE)
+                task.free_at_ms = now
+                schedule(sim, s, at)
                 return
-        n.v[s, f.EMITTED] += records
-        work(n, s, records)
+        task.emitted_records += records
+        work(sim, s, records)
         return
-    if n.i[s, f.CURRENT] < 0:
-        found = poll(n, s)
+    if task.current < 0:
+        found = poll(sim, s)
         if found == 0:
-            n.i[s, f.CURRENT] = -1
-            turn(n, s, f.IDLE)
+            task.current = -1
+            turn(sim, s, kinds.IDLE)
             return
         if found == 2:
-            c, item = n.i[s, f.CURRENT], int(-n.v[s, f.LEFT])
-            n.i[s, f.CURRENT] = -1
-            n.v[s, f.LEFT] = 0.0
-            turn(n, s, f.BUSY)
-            n.v[s, f.FREE_AT] = now + n.v[0, f.BARRIER_COST]
-            schedule(n, s, n.v[s, f.FREE_AT])
-            on_barrier(n, s, c, item >> 2, item & 3)
+            c, item = task.current, int(-task.left_bytes)
+            task.current = -1
+            task.left_bytes = 0.0
+            turn(sim, s, kinds.BUSY)
+            task.free_at_ms = now + sim.settings.barrier_cost_ms
+            schedule(sim, s, task.free_at_ms)
+            on_barrier(sim, s, c, item >> 2, item & 3)
             return
-    c = n.i[s, f.CURRENT]
-    size = min(n.v[s, f.LEFT], n.v[c, f.STEP_BYTES])
-    if n.v[s, f.LEFT] - size < 0.25 * n.v[c, f.STEP_BYTES]:
-        size = n.v[s, f.LEFT]
-    n.v[s, f.LEFT] -= size
-    work(n, s, size / n.v[c, f.RECORD])
+    channel = sim.channels[task.current]
+    size = min(task.left_bytes, channel.step_bytes)
+    if task.left_bytes - size < 0.25 * channel.step_bytes:
+        size = task.left_bytes
+    task.left_bytes -= size
+    work(sim, s, size / channel.record_bytes)
 
 
 # --- messages and timers ----------------------------------------------------------------------------------------------
 
 
 @compiled
-def handled_at(n: Sim, s: int) -> float:
+def handled_at(sim: Sim, s: int) -> float:
     """Return when the subtask can handle a message: between two records, and after a sync part or a callback (MB-1).
 
     A subtask that waits for output handles messages (MB-4), unless it waits in the middle of a record (BP-4).
     """
-    now = n.v[0, f.NOW]
-    for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
+    task = sim.subtasks[s]
+    now = sim.state.now_ms
+    for p in range(task.pool_first, task.pool_end):
+        pool = sim.pools[p]
         # Only one record's output can end in the middle of a record. A step has many, which a subtask emits one by one.
-        if n.i[p, f.IS_LARGE] and n.i[p, f.REQUESTED] > n.i[p, f.SIZE] + n.i[0, f.OVERDRAFT]:
+        if pool.is_large and pool.requested > pool.size + sim.settings.overdraft_buffers:
             return float(now + 0.5)
-    if n.v[s, f.NO_MAIL_UNTIL] > now:
-        return n.v[s, f.NO_MAIL_UNTIL]
-    left, record = n.v[s, f.FREE_AT] - now, n.v[s, f.RECORD_TIME]
-    if n.i[s, f.ACTIVITY] != f.BUSY or left <= 0 or record <= 0:
+    if task.no_mail_until_ms > now:
+        return task.no_mail_until_ms
+    left, record = task.free_at_ms - now, task.record_ms
+    if task.activity != kinds.BUSY or left <= 0 or record <= 0:
         return now
     rest = left % record
     # Between two records the remainder is 0, or nearly a whole record if rounding made it a little less.
@@ -207,132 +214,142 @@ def handled_at(n: Sim, s: int) -> float:
 
 
 @compiled
-def message(n: Sim, kind: int, a: int, k: int) -> None:
+def message(sim: Sim, kind: int, a: int, k: int) -> None:
     """Handle a message to a subtask."""
-    if kind == f.TRIGGER:
-        if not is_over(n, a, k):
-            trigger(n, a, k)
-    elif kind == f.PRIORITY:
-        s = n.i[a, f.RECEIVER]
-        if n.i[a, f.OVERTAKEN] <= k:
-            n.i[a, f.OVERTAKEN] = 0
-        on_barrier(n, s, a, k, f.OVERTAKING)
-        put_last(n, a)
-        notify(n, a)
-        occupy(n, s, n.v[0, f.BARRIER_COST])
-    elif kind == f.INPUT_TIMER:
-        if not is_over(n, a, k) and n.i[a, f.SWITCHED] != k:
-            switch(n, a, k)
-    elif kind == f.OUTPUT_TIMER:
-        if n.i[a, f.OUTPUTS_WAIT] > 0 and n.i[a, f.STARTED] == k and n.i[k, f.STATUS] == f.PENDING:
-            let_overtake(n, a, k)
-    elif n.i[a, f.CAP_WAITS]:
-        check_cap(n, a, n.i[a, f.CHECKPOINT])
+    if kind == kinds.TRIGGER:
+        if not is_over(sim, a, k):
+            trigger(sim, a, k)
+    elif kind == kinds.PRIORITY:
+        channel = sim.channels[a]
+        if channel.overtaken_by <= k:
+            channel.overtaken_by = 0
+        on_barrier(sim, channel.receiver, a, k, kinds.OVERTAKING)
+        put_last(sim, a)
+        notify(sim, a)
+        occupy(sim, channel.receiver, sim.settings.barrier_cost_ms)
+    elif kind == kinds.INPUT_TIMER:
+        if not is_over(sim, a, k) and sim.subtasks[a].switched != k:
+            switch(sim, a, k)
+    elif kind == kinds.OUTPUT_TIMER:
+        task = sim.subtasks[a]
+        if task.outputs_wait > 0 and task.started == k and sim.checkpoints[k].status == kinds.PENDING:
+            let_overtake(sim, a, k)
+    elif sim.subtasks[a].waits_for_cap:
+        check_cap(sim, a, sim.subtasks[a].checkpoint)
 
 
 @compiled
-def debloat(n: Sim) -> None:
+def debloat(sim: Sim) -> None:
     """Set the size of new buffers at each gate from its throughput (DB-1 to DB-4, DB-6, DB-9).
 
     Sizes are not truncated to whole bytes.
     """
-    target, segment, least = n.v[0, f.DEBLOAT_TARGET], n.v[0, f.SEGMENT], n.v[0, f.SEGMENT_MIN]
-    period, weight, threshold = n.v[0, f.DEBLOAT_PERIOD], n.v[0, f.DEBLOAT_SAMPLES] + 1.0, n.v[0, f.DEBLOAT_THRESHOLD]
-    for g in range(n.i[0, f.FIRST_GATE], n.i[0, f.END_GATE]):
-        s = n.i[g, f.OWNER]
-        settle_idle(n, s)
+    settings = sim.settings
+    target, segment, least = settings.debloat_target_ms, settings.segment_bytes, settings.segment_min_bytes
+    period, weight = settings.debloat_period_ms, settings.debloat_samples + 1.0
+    threshold = settings.debloat_threshold_ratio
+    for g in range(len(sim.gates)):
+        gate = sim.gates[g]
+        task = sim.subtasks[gate.owner]
+        settle_idle(sim, gate.owner)
         received, in_use = 0.0, 0
-        for i in range(n.i[g, f.FIRST], n.i[g, f.END]):
-            c = n.i[i, f.INPUT]
-            received += n.v[c, f.RECEIVED]
-            in_use += n.i[c, f.LENGTH] + n.i[c, f.HAS_BUILDER] + n.i[c, f.REMOTE_LENGTH]
-        active = period - (n.v[s, f.IDLE_TIME] - n.v[g, f.IDLE_BEFORE])
+        for i in range(gate.first, gate.end):
+            channel = sim.channels[sim.inputs[i].channel]
+            received += channel.received_bytes
+            in_use += channel.queue_length + channel.has_builder + channel.remote_length
+        active = period - (task.idle_ms - gate.idle_before_ms)
         if active > 1e-3:
-            n.v[g, f.RATE] = (received - n.v[g, f.RECEIVED_BEFORE]) / active
-        n.v[g, f.RECEIVED_BEFORE] = received
-        n.v[g, f.IDLE_BEFORE] = n.v[s, f.IDLE_TIME]
-        last = n.v[g, f.BUFFER_SIZE]
-        wanted = min(n.v[g, f.RATE] * target / max(1, in_use), 2 * last)
+            gate.bytes_per_ms = (received - gate.received_before_bytes) / active
+        gate.received_before_bytes = received
+        gate.idle_before_ms = task.idle_ms
+        last = gate.buffer_bytes
+        wanted = min(gate.bytes_per_ms * target / max(1, in_use), 2 * last)
         size = max(least, min(last + 2.0 * (wanted - last) / weight, segment))
-        n.v[g, f.BUFFER_SIZE] = size
-        announced = n.v[g, f.ANNOUNCED]
+        gate.buffer_bytes = size
+        announced = gate.announced_bytes
         if size == announced or (least < size < segment and abs(size - announced) < threshold * announced):
             continue
-        n.v[g, f.ANNOUNCED] = size
-        for i in range(n.i[g, f.FIRST], n.i[g, f.END]):
-            n.v[n.i[i, f.INPUT], f.BUFFER] = size
+        gate.announced_bytes = size
+        for i in range(gate.first, gate.end):
+            sim.channels[sim.inputs[i].channel].buffer_bytes = size
 
 
 @compiled
-def handle(n: Sim, kind: int, a: int, b: int) -> None:
+def handle(sim: Sim, kind: int, a: int, b: int) -> None:
     """Handle a timer."""
-    now = n.v[0, f.NOW]
-    if kind == f.FLUSH:
-        n.i[a, f.FLUSH_DUE] = 0
-        for c in range(n.i[a, f.FIRST], n.i[a, f.END]):
-            if n.v[c, f.FILLED] > 0 and not n.i[c, f.FLUSHED]:
-                n.i[c, f.FLUSHED] = 1
-                notify(n, c)
-    elif kind == f.SYNCED:
-        if n.i[b, f.STATUS] == f.PENDING and n.i[a, f.STARTED] == b:
-            n.i[a, f.IS_SYNCED] = 1
-            n.v[a, f.STATE_DURABLE] = write(n, a, n.v[a, f.UPLOAD]) + n.v[a, f.ASYNC_FIXED]
-            acknowledge(n, a, b)
-    elif kind == f.ACK:
-        if n.i[b, f.STATUS] == f.PENDING:
-            n.i[b, f.ACKS] += 1
-            if n.i[b, f.ACKS] == n.i[0, f.END_TASK] - n.i[0, f.FIRST_TASK]:
-                end_checkpoint(n, b, f.COMPLETED)
-    elif kind == f.TICK:
-        if a == n.i[0, f.TICK_ROUND]:
-            n.i[0, f.TICKS] += 1
-            push(n, now + max(n.v[0, f.INTERVAL], n.v[0, f.MIN_PAUSE]), f.TICK, a, 0)
-            start_checkpoints(n)
-    elif kind == f.EXPIRE:
-        if n.i[a, f.STATUS] == f.PENDING:
-            expire(n, a)
-    elif kind == f.CALLBACK:
-        busy_until = max(now, n.v[a, f.FREE_AT]) + n.v[a, f.CALLBACK_TIME]
-        n.v[a, f.NO_MAIL_UNTIL] = max(n.v[a, f.NO_MAIL_UNTIL], busy_until)
-        occupy(n, a, n.v[a, f.CALLBACK_TIME])
-        push(n, max(now + n.v[a, f.CALLBACK_PERIOD], busy_until), f.CALLBACK, a, 0)
-    elif kind == f.DEBLOAT:
-        debloat(n)
-        push(n, now + n.v[0, f.DEBLOAT_PERIOD], f.DEBLOAT, 0, 0)
+    now = sim.state.now_ms
+    if kind == kinds.FLUSH:
+        pool = sim.pools[a]
+        pool.is_flush_due = False
+        for c in range(pool.first, pool.end):
+            channel = sim.channels[c]
+            if channel.filled_bytes > 0 and not channel.is_flushed:
+                channel.is_flushed = True
+                notify(sim, c)
+    elif kind == kinds.SYNCED:
+        task = sim.subtasks[a]
+        if sim.checkpoints[b].status == kinds.PENDING and task.started == b:
+            task.sync_part = kinds.SYNCED_ONLY
+            task.durable_ms = write(sim, a, task.upload_bytes) + task.async_fixed_ms
+            acknowledge(sim, a, b)
+    elif kind == kinds.ACK:
+        checkpoint = sim.checkpoints[b]
+        if checkpoint.status == kinds.PENDING:
+            checkpoint.acks += 1
+            if checkpoint.acks == len(sim.subtasks):
+                end_checkpoint(sim, b, kinds.COMPLETED)
+    elif kind == kinds.TICK:
+        if a == sim.state.tick_round:
+            sim.state.waiting_triggers += 1
+            push(sim, now + max(sim.settings.interval_ms, sim.settings.min_pause_ms), kinds.TICK, a, 0)
+            start_checkpoints(sim)
+    elif kind == kinds.EXPIRE:
+        if sim.checkpoints[a].status == kinds.PENDING:
+            expire(sim, a)
+    elif kind == kinds.CALLBACK:
+        task = sim.subtasks[a]
+        busy_until = max(now, task.free_at_ms) + task.callback_ms
+        task.no_mail_until_ms = max(task.no_mail_until_ms, busy_until)
+        occupy(sim, a, task.callback_ms)
+        push(sim, max(now + task.callback_period_ms, busy_until), kinds.CALLBACK, a, 0)
+    elif kind == kinds.DEBLOAT:
+        debloat(sim)
+        push(sim, now + sim.settings.debloat_period_ms, kinds.DEBLOAT, 0, 0)
 
 
 @compiled
-def run(n: Sim, until: float, ended: int, steps: int) -> None:
+def run(sim: Sim, until: float, ended: int, steps: int) -> None:
     """Run until a time, or until this many checkpoints have ended or this many steps are done."""
-    while n.i[0, f.ENDED] < ended and n.i[0, f.STEPS] < steps:
-        step_at = n.s[1, 0]
-        at = n.e[0, 0] if n.i[0, f.EVENTS] > 0 else math.inf
-        is_step = step_at < at or (step_at == at and n.s[1, 1] < n.e[0, 1])
+    while sim.state.ended_count < ended and sim.state.step_count < steps:
+        step_at = sim.steps[1].at_ms
+        at = sim.events[0].at_ms if sim.state.event_count > 0 else math.inf
+        is_step = step_at < at or (step_at == at and sim.steps[1].sequence < sim.events[0].sequence)
         at = min(at, step_at)
         if at > until or at == math.inf:
-            n.v[0, f.NOW] = until
+            sim.state.now_ms = until
             return
         if is_step:
-            s, sequence = int(n.s[1, 2]), n.s[1, 1]
-            n.v[0, f.NOW] = at
-            step(n, s)
-            if n.s[leaf_of(n, s), 1] == sequence:
+            s, sequence = sim.steps[1].subtask, sim.steps[1].sequence
+            sim.state.now_ms = at
+            step(sim, s)
+            if sim.steps[leaf_of(sim, s)].sequence == sequence:
                 # The subtask waits.
-                schedule(n, s, math.inf)
+                schedule(sim, s, math.inf)
             continue
-        kind, a, b = int(n.e[0, 2]), int(n.e[0, 3]), int(n.e[0, 4])
-        drop_first(n)
-        n.v[0, f.NOW] = at
-        if n.i[0, f.EVENTS] > n.e.shape[0] - 4096:
+        event = sim.events[0]
+        kind, a, b = event.kind, event.a, event.b
+        drop_first(sim)
+        sim.state.now_ms = at
+        if sim.state.event_count > len(sim.events) - 4096:
             raise NoPlaceError("its fast simulation has too many events at once")
-        if kind >= f.MAIL:
-            message_at = handled_at(n, n.i[a, f.RECEIVER] if kind - f.MAIL == f.PRIORITY else a)
+        if kind >= kinds.MAIL:
+            message_at = handled_at(sim, sim.channels[a].receiver if kind - kinds.MAIL == kinds.PRIORITY else a)
             if message_at > at + 1e-9:
-                push(n, message_at, kind, a, b)
+                push(sim, message_at, kind, a, b)
             else:
-                message(n, kind - f.MAIL, a, b)
-        elif f.TRIGGER <= kind <= f.OUTPUT_TIMER or kind == f.RECHECK:
-            message_at = handled_at(n, n.i[a, f.RECEIVER] if kind == f.PRIORITY else a)
-            push(n, message_at, kind + f.MAIL, a, b)
+                message(sim, kind - kinds.MAIL, a, b)
+        elif kinds.TRIGGER <= kind <= kinds.OUTPUT_TIMER or kind == kinds.RECHECK:
+            message_at = handled_at(sim, sim.channels[a].receiver if kind == kinds.PRIORITY else a)
+            push(sim, message_at, kind + kinds.MAIL, a, b)
         else:
-            handle(n, kind, a, b)
+            handle(sim, kind, a, b)

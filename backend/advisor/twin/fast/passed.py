@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backend.advisor.twin.fast import fields as f
-from backend.advisor.twin.fast.fields import Sim
+from backend.advisor.twin.fast.tables import Floats, Sim
 from backend.advisor.twin.model.model import EdgeModel, JobModel, Partitioning
 from backend.advisor.twin.model.rates import throughput_of
 
@@ -15,19 +14,19 @@ from backend.advisor.twin.model.rates import throughput_of
 class Passed:
     """Counts the records of all sources that the job has processed, or of which the input has become due."""
 
-    def __init__(self, model: JobModel, state: Sim, channel_counts: Sequence[int]) -> None:
+    def __init__(self, model: JobModel, sim: Sim, channel_counts: Sequence[int]) -> None:
         """``channel_counts`` are the channels of each edge."""
-        self._state = state
-        self._weights: f.Floats | None = None
+        self._sim = sim
+        self._weights: Floats | None = None
         if any(v.source is not None and v.source.rate_per_s is None for v in model.vertices):
             self._weights = np.repeat(_source_records_per_byte(model), channel_counts)
 
     def records(self) -> float:
         """Return the records up to now, minus those that had become due."""
-        found = _surplus(self._state)
+        found = _surplus(self._sim)
         if self._weights is not None:
-            channels = self._state.v[1 : self._weights.size + 1]
-            found -= float((self._weights * (channels[:, f.QUEUED] + channels[:, f.REMOTE_BYTES])).sum())
+            channels = self._sim.channels
+            found -= float((self._weights * (channels["queued_bytes"] + channels["remote_bytes"])).sum())
         return found
 
 
@@ -58,19 +57,18 @@ def _emitted_ratio(model: JobModel, edge: EdgeModel) -> float:
     return model.vertex(edge.source).output_ratio * copies
 
 
-def _surplus(state: Sim) -> float:
+def _surplus(sim: Sim) -> float:
     """Return the records that all sources have emitted, minus those that had become due.
 
     A source without a rate has none due. In the steady state of a rate, this does not depend on the phase of bursts.
     """
-    rows = slice(int(state.i[0, f.FIRST_TASK]), int(state.i[0, f.END_TASK]))
-    tasks, now = state.v[rows], float(state.v[0, f.NOW])
-    period = tasks[:, f.BURST_PERIOD]
+    tasks, now = sim.subtasks, float(sim.state.now_ms)
+    period = tasks["burst_period_ms"]
     is_bursty = period > 0
     share = np.where(is_bursty, now / np.where(is_bursty, period, 1.0) % 1.0, 0.0)
-    ratio = tasks[:, f.BURST_RATIO]
-    high = np.minimum(ratio * tasks[:, f.BURST_FACTOR], 1.0)
+    ratio = tasks["burst_ratio"]
+    high = np.minimum(ratio * tasks["burst_factor"], 1.0)
     burst = np.where(ratio > 0, np.minimum(share / np.maximum(ratio, 1e-9), 1.0) * high, 0.0)
     calm = np.where(ratio < 1, np.maximum(share - ratio, 0.0) / np.maximum(1.0 - ratio, 1e-9) * (1.0 - high), 0.0)
-    due = np.where(is_bursty, now - share * period + (burst + calm) * period, now) * tasks[:, f.SOURCE_RATE]
-    return float((tasks[:, f.EMITTED] - due)[state.i[rows, f.SOURCE] == 1].sum())
+    due = np.where(is_bursty, now - share * period + (burst + calm) * period, now) * tasks["source_per_ms"]
+    return float((tasks["emitted_records"] - due)[tasks["is_source"]].sum())

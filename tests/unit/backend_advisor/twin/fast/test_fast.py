@@ -13,13 +13,12 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import Any
 
-import numpy as np
 import pytest
 
-from backend.advisor.twin.fast import fast
-from backend.advisor.twin.fast import fields as f
-from backend.advisor.twin.fast.fast import FastScale, build, prepare, scale_of, simulate_fast
-from backend.advisor.twin.fast.fields import Sim
+from backend.advisor.twin.fast import fast, kinds
+from backend.advisor.twin.fast.building import FastScale, build
+from backend.advisor.twin.fast.fast import prepare, scale_of, simulate_fast
+from backend.advisor.twin.fast.tables import NoPlaceError
 from backend.advisor.twin.model.model import JobModel, NetworkModel, Partitioning, SourceModel, StoreModel
 from backend.advisor.twin.model.outcomes import Simulated, Tier
 from backend.advisor.twin.model.rates import throughput_of
@@ -148,58 +147,59 @@ def test_what_a_barrier_overtakes_is_persisted_once(size: Size):
 
 
 def test_a_sender_continues_to_fill_a_flushed_buffer_behind_what_was_read():
-    state = build(three_vertices(parallelism=2), FastScale(grain=32, warm_up_ms=1000.0), seed=1, checkpoints=1)
+    sim = build(three_vertices(parallelism=2), FastScale(grain=32, warm_up_ms=1000.0), seed=1, checkpoints=1)
     with interpreted_fast_tier():
         from backend.advisor.twin.fast.channels import append, finish, take_first
 
-        append(state, 1, 5000.0)
-        state.i[1, f.FLUSHED] = 1
-        assert take_first(state, 1) == 5000.0
-        assert (state.i[1, f.IN_USE], state.i[1, f.HAS_BUILDER], state.i[1, f.FLUSHED]) == (1, 1, 0)
-        append(state, 1, 3000.0)
-        assert (state.i[1, f.IN_USE], state.v[1, f.QUEUED]) == (1, 3000.0)
-        append(state, 1, 32 * 1024 - 8000.0)
+        channel = sim.channels[1]
+        append(sim, 1, 5000.0)
+        channel.is_flushed = True
+        assert take_first(sim, 1) == 5000.0
+        assert (channel.buffers_in_use, channel.has_builder, channel.is_flushed) == (1, True, False)
+        append(sim, 1, 3000.0)
+        assert (channel.buffers_in_use, channel.queued_bytes) == (1, 3000.0)
+        append(sim, 1, 32 * 1024 - 8000.0)
         # The buffer is full, although it holds only what was not read.
-        assert (state.i[1, f.LENGTH], state.v[1, f.QUEUED]) == (1, 32 * 1024 - 5000.0)
+        assert (channel.queue_length, channel.queued_bytes) == (1, 32 * 1024 - 5000.0)
 
-        append(state, 1, 1000.0)
-        state.i[1, f.FLUSHED] = 1
-        take_first(state, 1)
-        assert state.i[1, f.IS_PART] == 0
-        take_first(state, 1)
-        assert (state.i[1, f.IS_PART], state.i[1, f.IN_USE]) == (1, 2)
+        append(sim, 1, 1000.0)
+        channel.is_flushed = True
+        take_first(sim, 1)
+        assert not channel.is_part
+        take_first(sim, 1)
+        assert (channel.is_part, channel.buffers_in_use) == (True, 2)
         # All of the second buffer has been read, so it is free once it ends. The reader frees the first one.
-        finish(state, 1)
-        assert (state.i[1, f.IN_USE], state.i[1, f.LENGTH]) == (1, 0)
+        finish(sim, 1)
+        assert (channel.buffers_in_use, channel.queue_length) == (1, 0)
 
 
 def test_a_channel_whose_barrier_overtook_is_read_after_the_others():
-    state = build(three_vertices(parallelism=4), SMALL.scale, seed=1, checkpoints=1)
-    receiver = int(state.i[1, f.RECEIVER])
-    first = int(state.i[receiver, f.INPUT_FIRST])
-    inputs = [int(c) for c in state.i[first : first + 4, f.INPUT]]
+    sim = build(three_vertices(parallelism=4), SMALL.scale, seed=1, checkpoints=1)
+    receiver = sim.subtasks[sim.channels[1].receiver]
+    first = receiver.input_first
+    inputs = [sim.inputs[i].channel for i in range(first, first + 4)]
 
     def turn() -> list[int]:
-        head, count = int(state.i[receiver, f.READY_HEAD]), int(state.i[receiver, f.READY_COUNT])
-        return [int(state.i[first + (head + n) % 4, f.READY_AT]) for n in range(count)]
+        places = range(receiver.ready_head, receiver.ready_head + receiver.ready_count)
+        return [sim.inputs[first + place % 4].ready for place in places]
 
     with interpreted_fast_tier():
         from backend.advisor.twin.fast.channels import on_ready, put_last
 
         # The ring of those that can be read begins at its third place.
-        state.i[receiver, f.READY_HEAD] = 2
+        receiver.ready_head = 2
         for c in inputs[:3]:
-            on_ready(state, c)
-        put_last(state, inputs[0])
+            on_ready(sim, c)
+        put_last(sim, inputs[0])
         assert turn() == [inputs[1], inputs[2], inputs[0]]
-        put_last(state, inputs[2])
+        put_last(sim, inputs[2])
         assert turn() == [inputs[1], inputs[0], inputs[2]]
         # It has nothing to read, so it has no turn.
-        put_last(state, inputs[3])
+        put_last(sim, inputs[3])
         assert turn() == [inputs[1], inputs[0], inputs[2]]
         # The other gates of a subtask have turns of their own.
-        state.i[inputs[0], f.GATE] += 1
-        put_last(state, inputs[1])
+        sim.channels[inputs[0]].gate += 1
+        put_last(sim, inputs[1])
         assert turn() == [inputs[2], inputs[0], inputs[1]]
 
 
@@ -213,17 +213,17 @@ def test_an_overtaking_barrier_ends_the_turn_of_its_channel(monkeypatch: pytest.
         SMALL.run(SMALL.model(settings=ALIGNED))
 
     # All eight channels of the two exchanges, in each unaligned checkpoint; none in an aligned one.
-    assert unaligned == set(range(1, 9))
+    assert unaligned == set(range(8))
     assert last == []
 
 
 def test_barriers_leave_in_the_order_of_the_outputs_and_arrive_nearly_so():
     def arrivals(seed: int) -> list[float]:
-        state = build(three_vertices(parallelism=16), SMALL.scale, seed=seed, checkpoints=1)
-        pool = int(state.i[0, f.END_TASK])
-        state.i[0, f.EVENTS] = 0
-        snapshot(state, int(state.i[pool, f.OWNER]), int(state.i[0, f.TAKEN]) + 1, f.OVERTAKING)
-        found = {int(e[3]): float(e[0]) for e in state.e[: state.i[0, f.EVENTS]] if e[2] == f.PRIORITY}
+        sim = build(three_vertices(parallelism=16), SMALL.scale, seed=seed, checkpoints=1)
+        sim.state.event_count = 0
+        snapshot(sim, sim.pools[0].owner, 1, kinds.OVERTAKING)
+        events = [sim.events[n] for n in range(sim.state.event_count)]
+        found = {e.a: e.at_ms for e in events if e.kind == kinds.PRIORITY}
         return [found[c] for c in sorted(found)]
 
     with interpreted_fast_tier():
@@ -240,16 +240,15 @@ def test_barriers_leave_in_the_order_of_the_outputs_and_arrive_nearly_so():
 
 
 def test_timers_that_are_due_in_the_same_millisecond_run_in_any_order():
-    state = build(three_vertices(), SMALL.scale, seed=1, checkpoints=1)
-    k = int(state.i[0, f.TAKEN]) + 1
-    state.v[k, f.TRIGGERED], state.v[0, f.ALIGNED_TIMEOUT_MS] = 5_000.0, 1_000.0
+    sim = build(three_vertices(), SMALL.scale, seed=1, checkpoints=1)
+    sim.checkpoints[1].triggered_ms, sim.settings.aligned_timeout_ms = 5_000.0, 1_000.0
 
     with interpreted_fast_tier():
         from backend.advisor.twin.fast.channels import switch_time
 
-        due = [switch_time(state, k) for _ in range(20)]
-        state.v[0, f.NOW] = 7_000.0
-        assert switch_time(state, k) == 7_000.0
+        due = [switch_time(sim, 1) for _ in range(20)]
+        sim.state.now_ms = 7_000.0
+        assert switch_time(sim, 1) == 7_000.0
     assert all(6_000.0 <= at <= 6_001.0 for at in due)
     assert due != sorted(due)
 
@@ -401,22 +400,16 @@ def test_uploads_wait_for_each_other_only_if_they_share_the_store(size: Size, is
 
 
 def test_rounding_does_not_keep_a_barrier_from_the_gap_between_two_records():
-    rows, columns = 3, f.SLOTS + f.QUEUE
-    state = Sim(
-        i=np.zeros((rows, columns), np.int64),
-        v=np.zeros((rows, columns)),
-        e=np.zeros((1, 5)),
-        s=np.full((2, 3), math.inf),
-        w=np.zeros((1, 2)),
-    )
-    state.i[1, f.ACTIVITY] = f.BUSY
-    state.v[1, [f.FREE_AT, f.RECORD_TIME, f.NO_MAIL_UNTIL]] = 6.0, 2.0, -1.0
+    sim = build(three_vertices(), SMALL.scale, seed=1, checkpoints=1)
+    task = sim.subtasks[1]
+    task.activity = kinds.BUSY
+    task.free_at_ms, task.record_ms, task.no_mail_until_ms = 6.0, 2.0, -1.0
     with interpreted_fast_tier():
         from backend.advisor.twin.fast.loop import handled_at
 
         for now, handled in [(0.0, 0.0), (4.0 + 1e-10, 4.0), (4.0 - 1e-10, 4.0), (3.0, 4.0), (6.5, 6.5)]:
-            state.v[0, f.NOW] = now
-            assert handled_at(state, 1) == pytest.approx(handled, abs=1e-8)
+            sim.state.now_ms = now
+            assert handled_at(sim, 1) == pytest.approx(handled, abs=1e-8)
 
 
 def test_only_a_record_that_needs_many_buffers_can_block_a_message(size: Size):
@@ -427,9 +420,8 @@ def test_only_a_record_that_needs_many_buffers_can_block_a_message(size: Size):
         for edges in (model.edges, (huge, *model.edges[1:]))
     )
 
-    for state, expected in ((plain, 0), (blocking, size.parallelism)):
-        pools = range(state.i[0, f.END_TASK], state.i[0, f.FIRST_GATE])
-        assert sum(state.i[p, f.IS_LARGE] for p in pools) == expected
+    for sim, expected in ((plain, 0), (blocking, size.parallelism)):
+        assert sim.pools["is_large"].sum() == expected
 
 
 def test_what_is_queued_has_not_been_processed():
@@ -531,7 +523,7 @@ def test_a_forward_edge_between_unequal_parallelisms_is_refused():
 
 def test_a_queue_without_a_place_left_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch):
     def full(*_: object) -> None:
-        raise f.NoPlaceError("a queue of its fast simulation is full")
+        raise NoPlaceError("a queue of its fast simulation is full")
 
     monkeypatch.setattr(fast, "_compiled", lambda: full)
 

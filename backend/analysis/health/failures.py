@@ -47,6 +47,8 @@ _NO_FAULT = frozenset(
 )
 _NO_FAULT_WITHOUT_RESTARTS = _NO_FAULT | {FailureReason.COORDINATOR_SUSPENDED}
 
+# So many different sets of pending subtasks, each within the next, show an order.
+_TURNS_MIN = 3
 
 # The reasons that the end of a run gives, as does a restart.
 _BY_THE_END = frozenset(
@@ -130,13 +132,17 @@ def reasons_without_fault(*, has_restarts: bool) -> frozenset[FailureReason]:
 
 
 def failing_subtask(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> FailingSubtask | None:
-    """Return the subtask that was pending in every failure caused by a task, if there is exactly one."""
+    """Return the subtask that was pending in every failure caused by a task, if there is exactly one.
+
+    None if that may well be chance: it was only the last one in turn, or snapshots of other vertices did not arrive
+    either (``_are_in_turn``, ``_are_others_refused``).
+    """
     failures = [c for c in checkpoints if _is_by_a_task(c, has_restarts) and c.details]
     pending = [_pending(c) for c in failures]
     if not pending:
         return None
     shared = frozenset.intersection(*pending)
-    if len(shared) != 1:
+    if len(shared) != 1 or _are_in_turn(pending) or _are_others_refused(failures, pending, shared):
         return None
     vertex_id, subtask = next(iter(shared))
     reasons = [c.header.failure_reason for c in failures if c.header.failure_reason is not None]
@@ -150,6 +156,32 @@ def failing_subtask(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) ->
         message=failures[-1].header.failure_message,
         phase=_phase(reason),
     )
+
+
+def _are_in_turn(pending: Sequence[frozenset[tuple[VertexId, int]]]) -> bool:
+    """Return whether the subtasks acknowledged in the same order in each failure, and another was next each time.
+
+    A store may serve its writers in turn, or some may always write more. A failure at any of them leaves those behind
+    it pending, and the last one is pending each time without being the cause.
+    """
+    distinct = sorted(set(pending), key=len)
+    is_alone_often = 2 * sum(p == distinct[0] for p in pending) >= len(pending)
+    return len(distinct) >= _TURNS_MIN and not is_alone_often and all(a < b for a, b in pairwise(distinct))
+
+
+def _are_others_refused(
+    failures: Sequence[Checkpoint],
+    pending: Sequence[frozenset[tuple[VertexId, int]]],
+    shared: frozenset[tuple[VertexId, int]],
+) -> bool:
+    """Return whether asynchronous parts failed, and in most failures a subtask of another vertex was pending too.
+
+    Each of them may have failed: the vertices have the store in common. A few checkpoints decide nothing.
+    """
+    are_async = all(c.header.failure_reason is FailureReason.ASYNC_FAILURE for c in failures)
+    own = {vertex_id for vertex_id, _ in shared}
+    others = sum(any(vertex_id not in own for vertex_id, _ in p) for p in pending)
+    return are_async and len(failures) >= _TURNS_MIN and 2 * others > len(failures)
 
 
 def _is_by_a_task(checkpoint: Checkpoint, has_restarts: bool) -> bool:

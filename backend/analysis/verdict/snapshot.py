@@ -10,7 +10,7 @@ from backend.analysis.measures.snapshots import LongPart, Unanswered
 from backend.analysis.numbers.arrays import highest_of
 from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case, Walked
-from backend.analysis.verdict.draft import by_count, draft
+from backend.analysis.verdict.draft import by_count, draft, weaker
 from backend.analysis.verdict.rule import FAILED, Explains, Rule
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_MIN_RATIO, NAMED_INTERVAL_RATIO, PHASE_MIN_RATIO
@@ -23,6 +23,10 @@ _REFUSED_MIN_COUNT = 3
 _STORE_ERROR = (
     "the error in the log of a task manager: a full disk, directory or quota, a missing permission, expired"
     " credentials, or no connection"
+)
+_WHO_FAILED = (
+    "the task that each failure names in the log: others were pending too in most of them, and a subtask that"
+    " always writes last is pending at a failure of any other"
 )
 
 
@@ -49,6 +53,7 @@ def _tell_failing_subtask(case: Case, found: FailingSubtask) -> Verdict:
     at = f" on {say.hosts(hosts)}" if hosts else ""
     which = _which(case, found, sum(w.is_failed for w in case.walked))
     said = f' ("{found.message}")' if found.message else ""
+    is_alone = 2 * found.alone_count >= found.failure_count
     return draft(
         case,
         VerdictKind.FAILING_SUBTASK,
@@ -64,8 +69,13 @@ def _tell_failing_subtask(case: Case, found: FailingSubtask) -> Verdict:
             *rows.fare(case),
             *rows.settings(case),
         ],
-        confidence=by_count(found.failure_count),
-        would_decide=(_STORE_ERROR,) if found.reason is FailureReason.ASYNC_FAILURE else (),
+        confidence=by_count(found.failure_count)
+        if is_alone
+        else weaker(by_count(found.failure_count), Confidence.MEDIUM),
+        would_decide=(
+            *(() if is_alone else (_WHO_FAILED,)),
+            *((_STORE_ERROR,) if found.reason is FailureReason.ASYNC_FAILURE else ()),
+        ),
     )
 
 

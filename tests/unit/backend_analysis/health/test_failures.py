@@ -11,7 +11,7 @@ from backend.analysis.health.failures import without_aborted
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
-from backend.domain.verdict import Health
+from backend.domain.verdict import Confidence, Health, VerdictKind
 from tests.support.handwritten_jobs import LAST, SOURCE, START, completed, detail, failed, job, quick
 
 TWO = [quick(1), quick(2)]
@@ -68,3 +68,48 @@ def test_a_checkpoint_that_waited_only_for_a_subtask_that_had_just_finished_is_n
     assert without_aborted(other) is other
     late = job([*TWO, declined(3, 1, FailureReason.EXPIRED), after_finish(4, 1)])
     assert without_aborted(late) is late
+
+
+def refused(number, *pending, of_source=()):
+    """Build a checkpoint whose asynchronous part failed while these subtasks of the last vertex were pending."""
+    source = [None if i in of_source else 5 for i in range(4)]
+    rows = [detail(SOURCE, first=source), detail(LAST, first=[None if i in pending else 5 for i in range(4)])]
+    return failed(number, *rows, reason=FailureReason.ASYNC_FAILURE, after_ms=20)
+
+
+IN_TURN = ((3,), (2, 3), (1, 2, 3), (2, 3), (1, 2, 3), (2, 3))
+MIXED = ((3,), (0, 3), (1, 3), (2, 3), (1, 2, 3), (0, 3))
+ALONE = ((3,), (3,), (3,), (2, 3), (3,), (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("pending", "kind", "confidence"),
+    [
+        pytest.param(IN_TURN, VerdictKind.STORE, Confidence.MEDIUM, id="the last in turn"),
+        pytest.param(MIXED, VerdictKind.FAILING_SUBTASK, Confidence.MEDIUM, id="beside changing others"),
+        pytest.param(ALONE, VerdictKind.FAILING_SUBTASK, Confidence.HIGH, id="mostly alone"),
+    ],
+)
+def test_a_subtask_that_is_pending_in_each_failure_is_surely_the_cause_only_if_it_is_mostly_alone(
+    pending, kind, confidence
+):
+    """Goal: a store that refuses some writes is not taken for a fault of the subtask that always writes last."""
+    found = diagnose(job([refused(n, *who) for n, who in enumerate(pending, 1)])).verdict
+
+    assert (found.kind, found.confidence) == (kind, confidence), found.sentence
+    assert bool(found.would_decide) is (confidence is Confidence.MEDIUM)
+
+
+@pytest.mark.parametrize(
+    ("others", "kind"),
+    [
+        pytest.param(((), (0,), (1,), (2,), (0, 1)), VerdictKind.STORE, id="another vertex mostly"),
+        pytest.param(((), (), (1,), (2,), ()), VerdictKind.FAILING_SUBTASK, id="another vertex now and then"),
+    ],
+)
+def test_a_subtask_that_is_pending_as_often_as_those_of_another_vertex_is_not_the_cause(others, kind):
+    """Goal: a store that throttles its writers at random names no subtask, although one is pending in each failure."""
+    siblings = ((0, 3), (1, 3), (2, 3), (1, 2, 3), (3,))
+    run = [refused(n, *who, of_source=of) for n, (who, of) in enumerate(zip(siblings, others, strict=True), 1)]
+
+    assert diagnose(job(run)).verdict.kind is kind

@@ -9,7 +9,7 @@ import pytest
 from backend.analysis.verdict.verdict import diagnose
 from tests.support import described_spark, drawn_queries
 from tests.support.described_flink import DescribedFlink
-from tests.support.drawn_cases import FAMILIES, drawn, mixed
+from tests.support.drawn_cases import FAMILIES, FORWARDED, drawn, mixed
 from tests.support.made_up_queries import evidence_of
 from tests.support.public_cases import diagnosed, harm, read
 from tests.support.seeds import over_seeds
@@ -22,7 +22,7 @@ def check(family, case, seed):
     said = diagnosed(DescribedFlink(case))
 
     assert (said.health, said.kind) == (family.health, family.kind), said.verdict["sentence"]
-    assert harm(case["expect"], said) == []
+    assert harm(case.get("expect", {}), said) == []
     if family.culprit is not None:
         assert said.verdict["vertex"] == draw.names[family.culprit], said.verdict["sentence"]
     if family.subtask is not None:
@@ -35,6 +35,14 @@ def check(family, case, seed):
 @over_seeds(5, more=20)
 def test_a_drawn_job_gets_the_health_and_the_kind_of_its_family(family, seed):
     check(family, read(family.base), seed)
+
+
+@pytest.mark.parametrize("name", FORWARDED)
+@over_seeds(5, more=20)
+def test_a_barrier_that_was_forwarded_is_told_from_a_queue_and_the_sync_part_from_the_store(name, seed):
+    family, case = FORWARDED[name]
+
+    check(family, case, f"{name} {seed}")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Judges drawn variants of described jobs, whose causes the runtime cannot have: a table beside that of ``culprits``.
 
-A family is refused checkpoints, a coordinator, a store by how it fails, growth from restore to restore, ended
-transactions, or the nearest neighbour of one of these. A sentence is wrong if its kind or its culprit is not that of
-the family, or if it says what the case forbids. None of high confidence may be wrong.
+A family is refused checkpoints, a coordinator, a store by how it fails, growth from restore to restore or over days,
+a barrier that was forwarded, ended transactions, or the nearest neighbour of one of these. A sentence is wrong if its
+kind or its culprit is not that of the family, or if it says what the case forbids. None of high confidence may be
+wrong.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backend.analysis.measures import growing
 from tests.support.described_flink import DescribedFlink
-from tests.support.drawn_cases import FAMILIES, NEWER, Draw, Family, drawn
+from tests.support.drawn_cases import FAMILIES, FORWARDED, NEWER, Draw, Family, drawn
+from tests.support.drawn_growth import GROWTH_FAMILIES
 from tests.support.public_cases import Document, diagnosed, harm, read
 
 _FENCED: Final = (
@@ -67,19 +70,26 @@ class Described:
 
 def families() -> tuple[str, ...]:
     """Return the names of all families."""
-    return (*(f.base for f in FAMILIES), *_LOOPS)
+    return (*(f.base for f in FAMILIES), *FORWARDED, *_LOOPS, *GROWTH_FAMILIES)
 
 
 def judged(name: str, seed: int) -> Described:
     """Draw one job of the family, and judge what is said of it."""
-    if name in _LOOPS:
+    expect: Document
+    if name in GROWTH_FAMILIES:
+        return _judged_growth(name, seed)
+    if name in FORWARDED:
+        family, base = FORWARDED[name]
+        says, expect = "", {}
+    elif name in _LOOPS:
         adapt, says, never = _LOOPS[name]
         family = Family(_CALM, NEWER, "restarting", "restarts", adapt=adapt)
-        expect: Document = {"says_any": [says], "never": [never]}
+        expect, base = {"says_any": [says], "never": [never]}, read(family.base)
     else:
         family = next(f for f in FAMILIES if f.base == name)
-        says, expect = "", read(name)["expect"]
-    case, draw = drawn(read(family.base), family.versions, random.Random(f"described {name} {seed}"))
+        base = read(name)
+        says, expect = "", base["expect"]
+    case, draw = drawn(base, family.versions, random.Random(f"described {name} {seed}"))
     case = family.adapt(case, draw) if family.adapt else case
     said = diagnosed(DescribedFlink(case))
     wrong = harm(expect, said)
@@ -90,6 +100,16 @@ def judged(name: str, seed: int) -> Described:
     if says and not said.says(says):
         wrong.append("another sentence")
     return Described(name, "; ".join(wrong), said.verdict["confidence"] == "high", said.verdict["sentence"])
+
+
+def _judged_growth(name: str, seed: int) -> Described:
+    """Draw one history, and judge what is said of its growth. Nothing else says how sure it is, so it is sure."""
+    family = GROWTH_FAMILIES[name]
+    history = family.draw(random.Random(f"described {name} {seed}"))
+    found = growing.growth_of(history.hours, begun_at=history.begun_at)
+    is_right = (found is not None) is family.said and (found is None or found.is_filling is family.is_filling)
+    sentence = "no growth" if found is None else growing.sentence(found)
+    return Described(name, "" if is_right else sentence, found is not None, sentence)
 
 
 def sure_and_wrong(found: Sequence[Described]) -> list[Described]:

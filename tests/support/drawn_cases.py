@@ -212,6 +212,49 @@ FAMILIES: Final = (
 )
 
 
+def _behind_full_source(busy: list[float], rate: float, pending: Document, below: Document) -> Document:
+    """Return a job whose second vertex is full at one subtask. ``below`` is what the vertex after it tells."""
+    quick = {"start": 5, "async": 30, "size": 20_000}
+    subtasks = {"tickets": quick, "aggregate": {**quick, **pending}, "store": {**quick, **below}}
+    expired = {"status": "FAILED", "duration_ms": 600_000, "repeat": {"times": 5, "every_s": 600}}
+    return {
+        "name": "forwarded",
+        "flink": {
+            "version": "1.18.1",
+            "vertices": [
+                {"name": "tickets", "p": 4, "busy": 0.02, "bp": 0.95, "out": rate},
+                {"name": "aggregate", "p": 4, "busy": busy, "in": rate, "out": rate},
+                {"name": "store", "p": 4, "busy": 0.05, "in": rate},
+            ],
+            "edges": [["tickets", "aggregate", "HASH"], ["aggregate", "store", "HASH"]],
+            "config": {"tolerable_failed_checkpoints": 20},
+            "checkpoints": [
+                {"id": 40, "ago_s": 620, **expired, "v": subtasks},
+                {"id": 41, "ago_s": 40, "status": "IN_PROGRESS", "v": subtasks},
+            ],
+        },
+    }
+
+
+_ONE_FULL: Final = [0.02, 0.02, 1.0, 0.02]
+_ONE_WAITS: Final = {"pending": [2]}
+FORWARDED: Final = {
+    "forwarded, stands still": (
+        Family("", NEWER, "failing", "sync", "aggregate", subtask=2),
+        _behind_full_source(_ONE_FULL, 0, _ONE_WAITS, {}),
+    ),
+    "forwarded, reads on": (
+        Family("", NEWER, "failing", "store", "aggregate", subtask=2),
+        _behind_full_source(_ONE_FULL, 800, _ONE_WAITS, {}),
+    ),
+    "not forwarded, a queue": (
+        Family("", NEWER, "failing", "capacity", "aggregate"),
+        _behind_full_source([1.0] * 4, 800, {"pending": "all"}, {"pending": "all"}),
+    ),
+}
+"""Subtasks that forwarded the barrier and do not acknowledge, and a vertex that did not: the family, and its case."""
+
+
 # --- a second trouble beside the first ------------------------------------------------------------------------------
 
 

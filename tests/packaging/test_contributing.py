@@ -1,11 +1,13 @@
 """``docs/dev/CONTRIBUTING.md`` lists the files to change for each kind of addition, and every listed path exists.
 
-A list of a closed set has all files of the product that name the members of the set.
+A list of a closed set has all files of the product that name the members of the set. ``real_changes.toml`` has the
+files that real changes touched, and the lists that they follow have the same files.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from enum import StrEnum
 
 import pytest
@@ -19,6 +21,7 @@ from tests.packaging.wheel_environment import ROOT
 
 _TEXT = (ROOT / "docs" / "dev" / "CONTRIBUTING.md").read_text(encoding="utf-8")
 _LISTS = dict(re.findall(r"^### ([^\n(]+) \(\d[^\n]*\)\n(.*?)(?=^##)", _TEXT, re.M | re.S))
+_CHANGES = tomllib.loads((ROOT / "tests" / "packaging" / "real_changes.toml").read_text(encoding="utf-8"))
 _PATH = re.compile(r"`((?:[\w-]+/)+[\w.-]+|\w+\.toml)`")
 
 
@@ -81,3 +84,21 @@ def test_a_list_has_each_file_that_names_the_members_of_its_closed_set(name, mem
 
     assert len(naming) >= 2
     assert naming - listed == set()
+
+
+def test_a_real_change_is_on_record_for_each_kind_that_grows():
+    assert set(_CHANGES) <= set(_LISTS)
+    assert len(_CHANGES) >= 6
+
+
+@pytest.mark.parametrize("name", _CHANGES)
+def test_a_list_has_the_files_that_a_real_change_of_its_kind_touched_and_no_other(name):
+    """Method: the paths of the list are those that were changed or started from, and those that it did not touch."""
+    change = _CHANGES[name]
+    touched = {*change["changed"], *change.get("added", {}).values()} - {*change.get("module_of_the_topic", ())}
+    listed = set(_PATH.findall(_LISTS[name]))
+    first = {_PATH.match(line)[1] for line in re.findall(r"^- \[ \] (.*)$", _LISTS[name], re.M)}
+
+    assert touched - listed == set()
+    assert first - touched == set(change["not_touched"])
+    assert [path for path in (*change["changed"], *change["not_touched"]) if not (ROOT / path).exists()] == []

@@ -261,7 +261,7 @@ class TargetTestOut(Model):
     engine_version: str | None = None
     running_jobs: list[str] = []
     problem: str | None = None
-    failure: Annotated[str | None, one_of(ConnectionFailure)] = None
+    failure: Annotated[str, one_of(ConnectionFailure)] | None = None
     """What failed first: the name, TCP, the proxy, TLS (untrusted, expired, wrong name, client certificate), the status
     of the answer, a redirect, a login page, or that another program answers."""
     cure: str | None = None

@@ -268,6 +268,7 @@ def test_a_state_that_has_grown_evenly_for_weeks_is_told_although_it_no_longer_d
     [
         ("not known since when", lambda n: n + 1 + 24 * 23, lambda n: 500.0, None),
         ("faster than on average since the job began", lambda n: n + 1 + 24 * 23, lambda n: 500.0, 90),
+        ("a little slower than on average", lambda n: 302 + 0.58 * (552 + n), lambda n: 500.0, 30),
         ("slower, from a large state", lambda n: 2_000 + n, lambda n: 500.0, 30),
         ("with its input", lambda n: n + 1 + 24 * 23, lambda n: 500.0 * (1 + n / 700), 30),
         ("only on some days", lambda n: max(n, 100) + 24 * 23, lambda n: 500.0, 30),

@@ -230,7 +230,7 @@ def _behind_full_source(busy: list[float], rate: float, pending: Document, below
             "config": {"tolerable_failed_checkpoints": 20},
             "checkpoints": [
                 {"id": 40, "ago_s": 620, **expired, "v": subtasks},
-                {"id": 41, "ago_s": 40, "status": "IN_PROGRESS", "v": subtasks},
+                {"id": 41, "ago_s": 8, "status": "IN_PROGRESS", "v": subtasks},
             ],
         },
     }

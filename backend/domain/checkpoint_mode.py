@@ -48,12 +48,12 @@ def course_of_checkpoint(header: CheckpointHeader, config: CheckpointConfig | No
     """Return in words how a checkpoint went, by the settings of its run.
 
     A checkpoint under a cap that made no subtask wait is named as one without a cap: it had nothing in flight, or less
-    than the cap. If that was not reported, the words name the cap.
+    than the cap. The settings do not decide this, because a cap may have been set after the checkpoint.
     """
     mode = mode_of_checkpoint(header, config)
     if config is None or header.kind is not CheckpointKind.CHECKPOINT or not config.is_unaligned_enabled:
         return course_of(mode, aligned_timeout_ms=None, is_capped=False)
-    is_capped = config.inflight_cap_bytes is not None and header.cap_bound_count != 0
+    is_capped = bool(header.cap_bound_count)
     return course_of(mode, aligned_timeout_ms=config.aligned_timeout_ms, is_capped=is_capped)
 
 

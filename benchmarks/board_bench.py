@@ -181,7 +181,7 @@ def _metrics(engine: AsyncEngine, clock: SteppingClock) -> _Step:
     register(fleet.collect, registry)
 
     async def scrape() -> None:
-        await fleet.refresh()
+        await fleet.renew()
         await asyncio.to_thread(generate_latest, registry)
 
     return scrape

@@ -98,7 +98,10 @@ async def _until_stopped(url: str, interval_s: float, settings: Settings, metric
                 serving_metrics("alert", settings, metrics_port, refresh=fleet.refresh),
             ):
                 await _once_stored(lambda: watch_configured(engine, clock, configured), stop)
-                await runner.run(stop)
+                async with asyncio.TaskGroup() as group:
+                    renewing = group.create_task(fleet.run(), name="metrics")
+                    await runner.run(stop)
+                    renewing.cancel()
     finally:
         await sender.aclose()
         await engine.dispose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -45,7 +46,7 @@ class Exporter:
     async def scrape(self, *, seconds=10.0):
         """Let time pass, evaluate the rules, and return the value of each series by its name and labels."""
         await self.alerting.round(seconds=seconds)
-        await self.metrics.refresh()
+        await self.metrics.renew()
         lines = generate_latest(self.registry).decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[:1] != "#"}
 
@@ -190,12 +191,35 @@ async def test_while_the_store_does_not_answer_the_jobs_have_no_values(engine, c
     exporter.metrics._sources.fleet._engine = exporter.metrics._engine = down
     exporter.metrics._sources.fleet._board = None
     clock.at += timedelta(seconds=60)
-    await exporter.metrics.refresh()
+    await exporter.metrics.renew()
     await down.dispose()
 
     text_ = generate_latest(exporter.registry).decode()
     assert "barrierscope_store_up 0.0" in text_
     assert "job_name" not in text_
+
+
+async def test_a_scrape_does_not_wait_for_slow_values_and_a_later_one_has_them(engine, clock, poll):
+    await poll(orders=[made(1)])
+    exporter = Exporter(engine, clock, wait_max_s=0.01)
+    await exporter.alerting.round()
+    read, released = exporter.metrics._read, asyncio.Event()
+
+    async def slow():
+        await released.wait()
+        return await read()
+
+    exporter.metrics._read = slow
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(exporter.metrics.run())
+        await exporter.metrics.refresh()
+        assert "job_name" not in generate_latest(exporter.registry).decode()
+        released.set()
+        while "job_name" not in generate_latest(exporter.registry).decode():
+            await exporter.metrics.refresh()
+        clock.at += timedelta(seconds=121)
+        assert "job_name" not in generate_latest(exporter.registry).decode()
+        running.cancel()
 
 
 async def test_no_secret_reaches_the_metrics(engine, clock, poll):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -46,8 +47,10 @@ _log = structlog.get_logger(__name__)
 JOBS_MAX: Final = 5000
 """At most this many jobs are exported, the most urgent ones."""
 _KEPT_S = 5.0
+# Older values are not exported, because they would look like present ones.
+_USABLE_S = 120.0
 # Prometheus gives up after 10 s by default.
-_READ_MAX_S = 8.0
+_WAIT_MAX_S = 8.0
 _PREDICTED_AT_ONCE = 20
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -67,7 +70,7 @@ class Sources:
 class FleetMetrics:
     """The metrics of jobs, targets and store. Each process has one instance.
 
-    ``is_exporting`` says whether this process is the one that exports them.
+    ``is_exporting`` says whether this process is the one that exports them. ``run`` must run concurrently.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class FleetMetrics:
         is_exporting: Callable[[], bool],
         *,
         jobs_max: int = JOBS_MAX,
+        wait_max_s: float = _WAIT_MAX_S,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -87,32 +91,50 @@ class FleetMetrics:
         self._targets = TargetRepository(engine)
         self._counter = EndedCounter()
         self._horizon: int | None = None
-        self._turn = asyncio.Lock()
+        self._wait_max_s = wait_max_s
+        self._asked, self._renewed = asyncio.Event(), asyncio.Event()
         self._read_at_s = float("-inf")
         self._exported = Exported(is_exporting=False)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics as of the last refresh."""
-        return metrics_of(self._exported)
+        """Return the metrics as of the last time that they were renewed, unless that is too long ago."""
+        is_old = self._clock.monotonic_s() - self._read_at_s > _USABLE_S
+        return metrics_of(Exported(is_exporting=self._exported.is_exporting) if is_old else self._exported)
+
+    async def run(self) -> None:
+        """Renew the values whenever a scrape asks for them. The owner cancels this."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            await self.renew()
+            self._renewed.set()
 
     async def refresh(self) -> None:
+        """Ask ``run`` for new values, and wait for them for some seconds.
+
+        If they take longer, the scrape shows those before. The work goes on, so that it is done at a later scrape.
+        """
+        self._renewed.clear()
+        self._asked.set()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._renewed.wait(), self._wait_max_s)
+
+    async def renew(self) -> None:
         """Read the values again, if they are older than some seconds. Errors end in metrics and never raise."""
-        async with self._turn:
-            if not self._is_exporting():
-                self._exported, self._read_at_s = Exported(is_exporting=False), float("-inf")
-                return
-            if self._clock.monotonic_s() - self._read_at_s < _KEPT_S:
-                return
-            try:
-                async with asyncio.timeout(_READ_MAX_S):
-                    self._exported = await self._read()
-            except (StoreUnavailableError, TimeoutError) as error:
-                _log.warning("metrics of the jobs are missing", reason=str(error) or f"longer than {_READ_MAX_S:g} s")
-                self._exported = Exported(is_exporting=True, is_store_up=False)
-            except Exception:  # noqa: BLE001  a scrape must answer with what the process knows of itself
-                _log.exception("metrics of the jobs failed")
-                self._exported = Exported(is_exporting=True)
-            self._read_at_s = self._clock.monotonic_s()
+        if not self._is_exporting():
+            self._exported, self._read_at_s = Exported(is_exporting=False), float("-inf")
+            return
+        if self._clock.monotonic_s() - self._read_at_s < _KEPT_S:
+            return
+        try:
+            self._exported = await self._read()
+        except StoreUnavailableError as error:
+            _log.warning("metrics of the jobs are missing", reason=error.reason)
+            self._exported = Exported(is_exporting=True, is_store_up=False)
+        except Exception:  # noqa: BLE001  a scrape must answer with what the process knows of itself
+            _log.exception("metrics of the jobs failed")
+            self._exported = Exported(is_exporting=True)
+        self._read_at_s = self._clock.monotonic_s()
 
     async def _read(self) -> Exported:
         now = self._clock.now()

@@ -130,6 +130,16 @@ AREAS = {
         "integration/test_setting_choices.py",
         "packaging/test_advice_document.py",
     ),
+    "metrics": (
+        "unit/backend_metrics/**",
+        "unit/backend_services/metrics/**",
+        "unit/backend_api/test_metering.py",
+        "unit/backend_cli/test_metrics_port.py",
+        "integration/test_metrics.py",
+        "integration/test_prometheus_rules.py",
+        "e2e/test_prometheus.py",
+        "packaging/test_chart_metrics.py",
+    ),
     "alerting": (
         "unit/backend_alerting/**",
         "unit/backend_notify/**",

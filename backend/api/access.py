@@ -29,6 +29,7 @@ from backend.access.sessions import MAX_AGE_S, Sessions, is_same
 from backend.api import login_page
 from backend.api.problems import problem
 from backend.contracts.api import ProblemField
+from backend.metrics.page import METRICS_PATH
 
 LOGIN_PATH = "/login"
 LOGOUT_PATH = "/logout"
@@ -206,7 +207,8 @@ class _Gate:
         cookie = _cookie(headers.get("cookie", ""))
         if self.sessions.is_open(cookie):
             return self._check_own_page(scope, headers)
-        if scope["path"].startswith("/api/") or scope["method"] not in ("GET", "HEAD"):
+        is_for_scripts = scope["path"].startswith("/api/") or scope["path"] == METRICS_PATH
+        if is_for_scripts or scope["method"] not in ("GET", "HEAD"):
             if cookie:
                 return _unauthorized(scope, _Wrong("session-ended", "Cookie", "the session has ended; log in again"))
             detail = "a bearer token is required: Authorization: Bearer TOKEN"

@@ -193,6 +193,12 @@ async def test_beyond_loopback_the_token_gives_access():
     assert answer.text == "inside"
 
 
+async def test_prometheus_without_the_token_gets_no_login_page():
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        assert (await client.get("/metrics")).status_code == 401
+        assert (await client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})).text == "inside"
+
+
 @pytest.mark.parametrize("place", [{"params": {"token": TOKEN}}, {"params": {"access_token": TOKEN}}])
 async def test_a_token_in_the_address_gives_no_access(place):
     async with _client(TOKEN, base_url=ELSEWHERE) as client:

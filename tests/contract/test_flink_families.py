@@ -66,6 +66,9 @@ JOBS = {
     "union state that multiplies": Expected("restarts", None, "The state of enrich is .* as large after each restart"),
     "state never cleaned": Expected("none", None, "healthy", "after each restart"),
     "ended transactions": Expected("restarts", None, "the transaction was older than its timeout", "not the cause"),
+    "ended transactions, a checkpoint broken off": Expected(
+        "restarts", None, "the transaction was older than its timeout", "did not acknowledge"
+    ),
     "exception of its own": Expected("restarts", None, "what its newest exception says decides", "transaction was"),
     # Settings that decide.
     "no failure tolerated": Expected(

@@ -40,11 +40,20 @@ def _find_failing_subtask(case: Case) -> FailingSubtask | None:
         return None
     judged = tuple(w.checkpoint for w in case.walked) if len(case.walked) > 1 else case.evidence.checkpoints
     found = failures.failing_subtask(judged, has_restarts=case.has_restarts)
-    if found is None or found.failure_count * 2 < len(failed):
+    if found is None or found.failure_count * 2 < len(failed) or found.failure_count * 2 < _restart_count(case):
         return None
     if found.failure_count == 1 and (found.alone_count == 0 or case.suspect is not None):
         return None
     return found
+
+
+def _restart_count(case: Case) -> int:
+    """Return how many restarts of a loop came since the first judged checkpoint began.
+
+    A task that fails for another reason may do so while a checkpoint waits for it. Most restarts then break off none.
+    """
+    since = min((w.checkpoint.header.triggered_at for w in case.walked), default=case.evidence.now)
+    return sum(at >= since for at in case.report.restarts)
 
 
 def _tell_failing_subtask(case: Case, found: FailingSubtask) -> Verdict:

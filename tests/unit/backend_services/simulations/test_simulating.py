@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from backend.analysis.assembling import EVIDENCE_COUNT
+from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts.simulations import SimulationIn
-from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.cut import CutState
 from backend.domain.errors import TooLargeError
-from backend.domain.verdict import Basis
+from backend.domain.verdict import Basis, Verdict
 from backend.runtime.engine.simulate import simulate
 from backend.services.simulations import simulating
 from backend.services.simulations.catalog import LIMITS, catalog, plan
@@ -48,6 +50,22 @@ def test_a_run_measures_what_the_command_simulate_measures(result):
 
 def test_the_same_request_gives_the_same_result(result):
     assert run(_REQUEST, Progress()) == result
+
+
+def test_the_verdict_uses_as_many_earlier_checkpoints_as_that_of_a_collected_one(monkeypatch: pytest.MonkeyPatch):
+    seen: list[int] = []
+    judge = simulating.checkpoint_verdict
+
+    def noted(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
+        seen.append(len([c for c in evidence.checkpoints if c is not checkpoint]))
+        return judge(checkpoint, evidence)
+
+    monkeypatch.setattr(simulating, "checkpoint_verdict", noted)
+    often = {"execution.checkpointing.interval": "200 ms"}
+    run(_REQUEST.model_copy(update={"second_protocol": None, "protocol": "unaligned", "settings": often}), Progress())
+
+    assert seen[:3] == [0, 1, 2]
+    assert max(seen) == EVIDENCE_COUNT
 
 
 def test_an_open_checkpoint_has_no_duration(result):

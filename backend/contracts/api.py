@@ -62,6 +62,8 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/space-time?open=`` -> space_time.SpaceTimeOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/verdict``  -> VerdictOut
 * ``/api/v1/causes/{cause}``                                  -> causes.CausePageOut
+* ``/api/v1/cap-curves`` (POST cap_curves.CapCurveIn -> 202)  -> cap_curves.CapCurveOut
+* ``/api/v1/cap-curves/{curve}`` (GET, DELETE)                -> cap_curves.CapCurveOut
 * ``/api/v1/simulation-catalog``                              -> simulations.SimulationCatalogOut
 * ``/api/v1/simulations`` (POST simulations.SimulationIn -> 202) -> simulations.SimulationOut
 * ``/api/v1/simulations/check`` (POST simulations.SimulationIn -> 204)

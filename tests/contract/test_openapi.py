@@ -176,6 +176,7 @@ def _known(served):
         "incident": "inone",
         "confirmation": "wnone",
         "backtest": "bnone",
+        "curve": "cnone",
     }
     subtask = {"vertex": SINK, "subtask": 1}
     wanted = {"shape": "healthy", "protocol": "aligned"}

@@ -29,7 +29,10 @@ from tests.support.runtime_jobs import small_job
 from tests.support.waiting import PATIENCE_S
 
 _ORIGIN_MS = 1_760_000_000_000
+_CAPPED = "<completed>.cap-bound-subtasks"
 _SURPLUS: dict[str, frozenset[str]] = {
+    "/jobs/<id>/checkpoints": frozenset({f"$.history[]{_CAPPED}", f"$.latest.completed{_CAPPED}"}),
+    "/jobs/<id>/checkpoints/details/<n>": frozenset({f"${_CAPPED}"}),
     "/config": frozenset({"$.barrierscope-runtime", "$.lag-ms"}),
     "/jobs/<id>": frozenset({"$.lag-ms"}),
     "/jobs/<id>/checkpoints/config": frozenset(

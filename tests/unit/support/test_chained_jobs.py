@@ -54,7 +54,7 @@ def _outliers() -> Iterator[object]:
 @pytest.mark.parametrize(
     ("draw", "digest"),
     [
-        (_culprits, "73f3a367ef75b84d"),
+        (_culprits, "18c58c7fba195b3e"),
         (_early_warning, "9b0888f961ebc6b2"),
         (_regret, "836443778a6027e2"),
         (_twin, "964be251d0b58614"),

@@ -12,7 +12,7 @@ from backend.domain.connection import ConnectionOptions, parse_reference
 from backend.domain.declared_target import DeclaredLink, DeclaredSet, DeclaredTarget
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.postgres.connections import reading
-from backend.store.targets.declared import DeclaredTargets, list_sources
+from backend.store.targets.declared import FORGOTTEN_AFTER, DeclaredTargets, list_sources
 from backend.store.targets.leases import TargetLeases
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW
@@ -122,6 +122,23 @@ async def test_a_target_of_the_api_or_of_another_source_is_not_touched(targets, 
     assert await names(targets) == ["mine", "orders"]
     await declared.apply(of(), place=PLACE, at=NOW)
     assert await declared.end_missing("a", grace_s=0, at=LATER) == []
+
+
+async def test_a_source_that_no_collector_looks_at_any_more_gives_its_targets_to_the_one_that_declares_them(
+    targets, declared
+):
+    """The name of the source was changed while the collector was stopped."""
+    await declared.apply(of(PAYMENTS), place=PLACE, at=NOW)
+    moved = of(replace(PAYMENTS, name="moved"), source="b")
+
+    (refused,) = await declared.apply(moved, place=PLACE, at=NOW + FORGOTTEN_AFTER)
+    assert (refused.reason, await names(targets)) == (
+        f"is already watched as target {PAYMENTS.id}, which a declares",
+        ["payments"],
+    )
+    assert await declared.apply(moved, place=PLACE, at=NOW + FORGOTTEN_AFTER + timedelta(seconds=1)) == ()
+    (target,) = await targets.list_all()
+    assert (target.name, target.declared_by) == ("moved", "b")
 
 
 async def test_a_problem_leaves_the_targets_and_keeps_its_beginning(engine, targets, declared):

@@ -7,7 +7,7 @@ and its history stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -26,7 +26,7 @@ from backend.store.schema import tables, watch_tables
 from backend.store.schema.rows import value_of
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=10)
-"""A source that no collector looked at for this long declares nothing any more. The API may remove its targets."""
+"""A source that no collector looked at for this long declares nothing any more. Its targets are free for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ _GIVE = (
     .values(declared_by=bindparam("new", type_=Text))
 )
 _SEEN = update(watch_tables.target_sources).where(_SOURCE.source == bindparam("of")).values(seen_at=bindparam("at"))
+_ALIVE = select(_SOURCE.source).where(_SOURCE.seen_at >= bindparam("since"))
 _SOURCES = select(watch_tables.target_sources).order_by(_SOURCE.source)
 
 
@@ -108,9 +109,11 @@ class DeclaredTargets:
             # The row of the source is locked from here on, so two collectors with one file do not meet below.
             rows = (await connection.execute(_KNOWN.where(among(_TARGET.url, urls)))).mappings()
             known = {row["url"]: row for row in rows}
+            # A file that got another name while no collector ran takes its targets from the old name.
+            owners = {None, *await connection.scalars(_ALIVE, {"since": at - FORGOTTEN_AFTER})} - {declared.source}
             refused = []
             for target in declared.targets:
-                reason = await _bring(connection, declared, target, known.get(target.url), at)
+                reason = await _bring(connection, declared, target, known.get(target.url), owners, at)
                 if reason is not None:
                     refused.append(RefusedTarget(target.url, reason))
             missing = _MISS.where(~among(_TARGET.url, urls)) if urls else _MISS
@@ -178,15 +181,20 @@ async def _note_read(connection: AsyncConnection, declared: DeclaredSet, place: 
 
 
 async def _bring(
-    connection: AsyncConnection, declared: DeclaredSet, target: DeclaredTarget, known: RowMapping | None, at: datetime
+    connection: AsyncConnection,
+    declared: DeclaredSet,
+    target: DeclaredTarget,
+    known: RowMapping | None,
+    owners: Collection[str | None],
+    at: datetime,
 ) -> str | None:
-    """Add or change one target. Return why it belongs to another, or None."""
-    values = _values(declared, target)
+    """Add or change one target. Return why it belongs to another one in ``owners``, or None."""
+    values = _values(declared, target) | {"declared_by": declared.source}
     if known is None or known["removed_at"] is not None:
-        row = values | {"id": target.id, "url": target.url, "added_at": at, "declared_by": declared.source}
+        row = values | {"id": target.id, "url": target.url, "added_at": at}
         await connection.execute(_ADD, row)
         return None
-    if known["declared_by"] != declared.source:
+    if known["declared_by"] in owners:
         return _owner(known)
     wanted = values | {"missing_since": None}
     changed = {name: value for name, value in wanted.items() if known[name] != value}

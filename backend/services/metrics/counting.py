@@ -68,6 +68,7 @@ class EndedCounter:
         self._completed: Counter[JobId] = Counter()
         self._failed: Counter[tuple[JobId, FailureGroup]] = Counter()
         self._seen: dict[RunId, OrderedDict[int, None]] = {}
+        self._dropped: dict[RunId, int] = {}
         self._run_jobs: dict[RunId, JobId] = {}
 
     def count(self, ended: Iterable[EndedSince]) -> None:
@@ -75,11 +76,12 @@ class EndedCounter:
         for one in sorted(ended, key=lambda e: e.checkpoint_id):
             seen = self._seen.setdefault(one.run_id, OrderedDict())
             self._run_jobs[one.run_id] = one.job_id
-            if one.checkpoint_id in seen:
+            # A row is read again while a transaction from before it is open, so what was dropped may come back.
+            if one.checkpoint_id in seen or one.checkpoint_id <= self._dropped.get(one.run_id, -1):
                 continue
             seen[one.checkpoint_id] = None
             if len(seen) > _SEEN_PER_RUN_MAX:
-                seen.popitem(last=False)
+                self._dropped[one.run_id] = max(seen.popitem(last=False)[0], self._dropped.get(one.run_id, -1))
             if one.status is CheckpointStatus.COMPLETED:
                 self._completed[one.job_id] += 1
             else:
@@ -98,6 +100,7 @@ class EndedCounter:
         for run_id in [r for r, job_id in self._run_jobs.items() if job_id not in job_ids]:
             del self._run_jobs[run_id]
             self._seen.pop(run_id, None)
+            self._dropped.pop(run_id, None)
         for job_id in [j for j in self._completed if j not in job_ids]:
             del self._completed[job_id]
         for key in [k for k in self._failed if k[0] not in job_ids]:

@@ -59,3 +59,12 @@ def test_many_checkpoints_of_one_run_take_bounded_memory_and_count_all():
 
     assert counter.completed("j1") == 2000
     assert len(counter._seen["r1"]) == 512
+
+
+def test_checkpoints_that_are_read_again_by_the_thousand_count_once():
+    """A transaction that stays open keeps the horizon where it is, so each look finds all rows since then."""
+    counter = EndedCounter()
+    for _ in range(3):
+        counter.count([ended(number) for number in range(2000)])
+
+    assert counter.completed("j1") == 2000

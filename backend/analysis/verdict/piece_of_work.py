@@ -340,6 +340,8 @@ def _find_lasting(case: Case) -> Piece | None:
 
 
 def _tell_lasting(case: Case, piece: Piece) -> Verdict:
+    # Some full subtasks do not show that the vertex lacks capacity.
+    is_whole = len(piece.subtasks) == case.subtask_count(piece.vertex_id)
     where = say.where(case.name(piece.vertex_id), piece.subtasks, case.subtask_count(piece.vertex_id))
     return draft(
         case,
@@ -354,7 +356,7 @@ def _tell_lasting(case: Case, piece: Piece) -> Verdict:
             *rows.settings(case),
         ],
         confidence=weaker(case.confidence, Confidence.LOW if piece.is_without_record else Confidence.MEDIUM),
-        would_decide=(_ENDS,),
+        would_decide=(_ENDS if is_whole else DUMP,),
     )
 
 

@@ -300,6 +300,16 @@ def test_a_full_vertex_of_a_healthy_job_that_works_for_seconds_on_a_record_is_no
         assert "a list that ends" in found.would_decide[0]
 
 
+def test_long_records_of_one_subtask_of_a_healthy_job_do_not_show_that_the_vertex_may_lack_capacity():
+    run = [quick(n) for n in range(1, 6)]
+    long = [replace(r, busy_ratio=(1.0, 0.3)) for r in counted(MIDDLE, (10, 20, 30), rate=0.5)]
+    found = judged([*steady(SOURCE, held=0.9), *long, *steady(LAST)], run=run)
+
+    assert (found.kind, found.subtasks) == (VerdictKind.CALLBACK, (0,))
+    assert not any("at capacity" in text for text in found.would_decide)
+    assert any("thread dump" in text for text in found.would_decide)
+
+
 def test_a_healthy_vertex_that_works_for_seconds_on_a_record_and_holds_nothing_back_is_not_named():
     run = [quick(n) for n in range(1, 6)]
     found = judged([*steady(SOURCE), *counted(MIDDLE, (10, 20, 30), rate=0.5), *steady(LAST)], run=run)

@@ -264,6 +264,10 @@ def _silent_count(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]], long
         return 0
     means = column_means(stacked(long))
     named = set(indices_of(means >= STANDOUT_RATIO * (highest_of(means) or 0.0)))
+    # A sync part that ended in time does not outlast the timeout.
+    ends = [(highest_of(p[asked.vertex_id].ack_ms[list(named)]), ms) for p, ms in checkpoints if asked.vertex_id in p]
+    if sum(end is not None and end > ms for end, ms in ends) < _LATE_MIN:
+        return 0
     return sum(
         bool(named.intersection(phases[asked.vertex_id].pending))
         for phases, _ in checkpoints

@@ -351,6 +351,15 @@ def test_late_acknowledgements_show_the_sync_part_that_outlasts_the_timeout():
     assert any("came after the timeout" in row.statement for row in found.evidence)
 
 
+def test_long_sync_parts_of_checkpoints_that_completed_in_time_do_not_explain_those_that_expire():
+    rows = (detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[5] * 4, sync=[7_000, 0, 0, 0]))
+    in_time = [completed(n, *rows, detail(LAST, first=[5] * 4), every_s=8) for n in (1, 2)]
+    found = diagnose(job([*in_time, *(outlasting(n, None) for n in range(3, 8))], CALM)).verdict
+
+    assert found.kind is not VerdictKind.SYNC, found.sentence
+    assert not any("came after the timeout" in row.statement for row in found.evidence)
+
+
 @pytest.mark.parametrize(
     "parts",
     [

@@ -7,11 +7,12 @@ from aiohttp import web
 from sqlalchemy import text
 
 from backend.domain.address_rules import AddressRules
-from backend.domain.connection import EVERYTHING, CredentialPolicy, Reach
+from backend.domain.connection import EVERYTHING, PLAIN, CredentialPolicy, Reach
 from backend.domain.declared_target import DeclaredSet, DeclaredTarget
+from backend.domain.target import TargetOrigin
 from backend.store.postgres.connections import reading
 from backend.store.targets.declared import FORGOTTEN_AFTER, DeclaredTargets
-from backend.store.targets.targets import TargetRepository
+from backend.store.targets.targets import NewTarget, TargetRepository
 from collectors.probe import probe
 from collectors.role import open_target
 from tests.support.address_forms import ALLOWED, FORMS
@@ -96,6 +97,21 @@ async def test_a_reference_that_is_not_allowed_is_refused_with_the_rule_and_not_
         patched = await client.patch(f"{TARGETS}/{added.json()['id']}", json={"connection": connection})
         assert patched.status_code == 422
     assert heard == [None, None]
+
+
+@pytest.mark.parametrize("origin", [TargetOrigin.BUILT_IN, TargetOrigin.CONFIGURATION])
+async def test_the_api_does_not_choose_the_proxy_of_a_target_whose_requests_have_no_limits(engine, clock, origin):
+    """The limits do not apply to these targets, and the live runtime gets the token of this service."""
+    new = NewTarget(url="http://127.0.0.1:1/runtime/v1", name="demo", origin=origin)
+    known = await TargetRepository(engine).add(new, at=NOW)
+    async with asking(api_over(engine, clock, target_probe=probe)) as client:
+        connection = {"proxy": {"url": "http://127.0.0.1:3128"}}
+        refused = await client.patch(f"{TARGETS}/{known.id}", json={"connection": connection})
+        assert refused.status_code == 422
+        assert "the operator chose the address of demo" in refused.text
+        cleared = await client.patch(f"{TARGETS}/{known.id}", json={"connection": {}, "name": "live"})
+        assert (cleared.status_code, cleared.json()["name"], cleared.json()["connection"]) == (200, "live", None)
+    assert (await TargetRepository(engine).get(known.id)).connection == PLAIN
 
 
 async def test_a_stored_reference_is_not_read_once_the_policy_forbids_it(engine, clock):

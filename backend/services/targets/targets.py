@@ -172,7 +172,7 @@ class TargetService:
             ui_url=ui_url,
             link_templates=None if patch.links is None else [link.model_dump() for link in patch.links],
             links_version=patch.links_version,
-            options=None if patch.connection is None else self._options(patch.connection, known.url),
+            options=self._changed_options(patch.connection, known),
             interval_s=_interval(patch.interval_s),
         )
         return target_out(changed)
@@ -276,6 +276,14 @@ class TargetService:
             raise InvalidInputError(problems, what="target")
         if options.proxy is not None:
             check_host(self._limits.rules, urlsplit(options.proxy.url).hostname or "", field="connection.proxy.url")
+        return options
+
+    def _changed_options(self, document: ConnectionDoc | None, known: TargetRecord) -> ConnectionOptions | None:
+        """Return the options to set, or None. A target of the operator has no limits, so it gets none from the API."""
+        options = None if document is None else self._options(document, known.url)
+        if options not in (None, PLAIN) and known.origin.is_trusted:
+            problem = f"is not changed through the API, because the operator chose the address of {known.name}"
+            raise InvalidInputError([FieldProblem("connection", problem, "{}, which removes it")], what="target")
         return options
 
     async def _must_not_be_declared(self, target: TargetRecord) -> None:

@@ -90,6 +90,9 @@ def identity_of(rule: Rule, signal: Signal, target_labels: Mapping[TargetId, Lab
             labels |= {"job_name": signal.name, "target": signal.target_name}
             if signal.flink_job_id is not None:
                 labels["flink_job_id"] = signal.flink_job_id
+            else:
+                # Two targets may have the same name, and each of them a job with the same name.
+                labels["barrierscope_job_id"] = signal.job_id
         case TargetSignal():
             target_id = signal.target_id
             labels |= {"target": signal.name, "target_id": signal.target_id}

@@ -198,7 +198,8 @@ class FleetMetrics:
         if signals is not None:
             opened = {s.job_id: s.opened for s in signals.signals if isinstance(s, JobSignal) and s.opened is not None}
         found: list[JobValues] = []
-        for number, value in enumerate(values):
+        predicted = 0
+        for value in values:
             one = opened.get(value.row.id)
             # A checkpoint that ended after the last evaluation is not running any more.
             if one is None or value.row.in_progress_checkpoint_id != one.checkpoint_id:
@@ -214,7 +215,8 @@ class FleetMetrics:
                     else one.triggered_at + timedelta(milliseconds=finish.likely_ms) - value.offset,
                 )
             )
-            if number % _PREDICTED_AT_ONCE == 0:
+            predicted += 1
+            if predicted % _PREDICTED_AT_ONCE == 0:
                 # The predictions of many jobs must not keep the event loop from its other work.
                 await asyncio.sleep(0)
         return found

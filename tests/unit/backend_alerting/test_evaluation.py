@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backend.alerting.evaluation import identity_of
 from backend.alerting.labels import RESERVED, Matcher, fits_all
 from backend.alerting.rules import RULES, Subject, rule_of
+from backend.domain.ids import JobId
 from tests.support.alert_signals import job_signal, target_signal
 
 RULE = rule_of("CheckpointExpired")
@@ -29,8 +32,11 @@ def test_an_alert_of_a_flink_job_has_the_labels_of_the_job_its_target_and_flinks
     }
 
 
-def test_an_alert_of_a_job_that_flink_does_not_run_has_no_flink_job_id():
-    assert "flink_job_id" not in identity_of(RULE, job_signal(), TARGET_LABELS).labels
+def test_alerts_of_two_jobs_that_flink_does_not_run_differ_although_all_names_are_equal():
+    first, second = (identity_of(RULE, replace(job_signal(), job_id=JobId(j)), TARGET_LABELS) for j in ("j1", "j2"))
+
+    assert "flink_job_id" not in first.labels
+    assert first.fingerprint != second.fingerprint
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name.value)

@@ -111,7 +111,8 @@ def test_the_cost_of_each_kind_of_failure_has_an_interval_and_says_what_it_is_ta
     assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    (at,) = [i for i, line in enumerate(lines) if line.startswith("if a task fails (no failure is on record; the outage is assumed")]
+    title = "if a task fails (no failure is on record; the outage is assumed"
+    (at,) = [i for i, line in enumerate(lines) if line.startswith(title)]
     assert lines[at + 1].split() == ["as", "it", "is", "changed"]
     assert [line[:18].strip() for line in lines[at + 2 : at + 6]] == [
         "outage", "input read again", "catch-up", "until caught up"

@@ -11,7 +11,6 @@ is based on the readings before it.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +42,7 @@ from backend.domain.errors import (
     TargetUnavailableError,
     UpstreamError,
 )
+from backend.domain.fail_on import FailOn
 from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure
@@ -50,7 +50,8 @@ from backend.domain.topology import Topology
 from backend.domain.urgency import urgency_key
 from backend.domain.verdict import Diagnosis
 from collectors.base import FlinkTransport
-from collectors.diagnosis_print import Answer, DiagnosisFormat, JobAnswer, printed
+from collectors.diagnosis_print import Answer, DiagnosisFormat, JobAnswer
+from collectors.finishing import Wanted, finish
 from collectors.flink import parse
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
@@ -58,7 +59,7 @@ from collectors.flink.parse import JobEntry
 from collectors.flink.probe import ask_once, check_page
 from collectors.flink.requests import Requests
 from collectors.flink.roots import better_error
-from collectors.logs.diagnosing import Join, Wanted, diagnose_files
+from collectors.logs.diagnosing import Join, diagnose_files
 from collectors.pacing import PacedTransport
 from collectors.spark.event_log import Observe
 from collectors.step_line import ShowStep, StepLine
@@ -102,6 +103,7 @@ def run(
     event_logs: Sequence[str] = (),
     observe: Observe | None = None,
     reach: Reach = ANYWHERE,
+    fail_on: FailOn | None = None,
 ) -> int:
     """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target and one of its jobs could be read.
 
@@ -110,7 +112,7 @@ def run(
     parses Spark's events; it is the parser of the ingest API. ``reach`` has the credentials for the target.
 
     With ``is_quick``, do not wait until the engine has fetched its metrics a second time. After ``deadline_s``, print
-    what is known by then, and what was left out.
+    what is known by then, and what was left out. ``fail_on`` makes the code tell of the jobs too (``finishing``).
 
     Raises:
         InvalidInputError: the format or the address is not valid, or no job has the name or id ``job``.
@@ -119,19 +121,14 @@ def run(
         TargetProtocolError: the target's response is not one that Flink sends.
     """
     try:
-        wanted = DiagnosisFormat(output_format)
+        wanted = Wanted(job, DiagnosisFormat(output_format), is_verbose, fail_on)
     except ValueError:
         problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(DiagnosisFormat))
         raise InvalidInputError([problem], what="option") from None
     if logs or event_logs or not url:
         asked = partial(ask, url, job=job, is_quick=is_quick, deadline_s=deadline_s, reach=reach) if url else None
-        return diagnose_files(Wanted(job, wanted, is_verbose=is_verbose), logs, event_logs, ask=asked, observe=observe)
-    answer = ask(url, job=job, is_quick=is_quick, deadline_s=deadline_s, reach=reach)
-    for line in answer.problems:
-        print(f"barrierscope: {line}", file=sys.stderr)
-    sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
-    sys.stdout.flush()
-    return 0 if not answer.jobs or any(job.is_read for job in answer.jobs) else 1
+        return diagnose_files(wanted, logs, event_logs, ask=asked, observe=observe)
+    return finish(ask(url, job=job, is_quick=is_quick, deadline_s=deadline_s, reach=reach), wanted)
 
 
 def ask(
@@ -228,6 +225,7 @@ async def answer_of(
         jobs=jobs,
         problems=tuple(dict.fromkeys(readings.problems)),
         limits=readings.limits,
+        unread_count=readings.unread_count,
         request_count=readings.request_count,
         took_s=clock.monotonic_s() - began_s,
         as_of=readings.as_of,
@@ -383,6 +381,7 @@ class Readings:
         self.version: str | None = None
         self.problems: list[str] = []
         self.limits: tuple[str, ...] = ()
+        self.unread_count = 0
         # The caller has already requested the list of jobs, which is one request.
         self.request_count = 1
         self.as_of = _NEVER
@@ -474,9 +473,9 @@ class Readings:
     def count_unread(self, wanted: Sequence[JobEntry]) -> None:
         """Add the limits about jobs that were left out, or of which only the headers were read in time."""
         read = {run_id for run_id, _ in self.jobs}
-        unread_count = sum(entry.engine_run_id not in read for entry in wanted)
-        if unread_count:
-            self.limits += (self.time_left.unread(unread_count, len(wanted)),)
+        self.unread_count = sum(entry.engine_run_id not in read for entry in wanted)
+        if self.unread_count:
+            self.limits += (self.time_left.unread(self.unread_count, len(wanted)),)
         cut_count = sum(map(self.is_cut, self.jobs.values()))
         if cut_count:
             self.limits += (self.time_left.only_headers(cut_count, len(wanted)),)
@@ -521,6 +520,7 @@ def _job_answers(readings: Readings, join: Join | None) -> Iterator[JobAnswer]:
         else:
             without = without_data.diagnosis_of(last.state, last.engine_state, next(iter(last.problems), None))
             if without is None:
+                readings.unread_count += 1
                 continue
             found = without
         advice = _NO_ADVICE
@@ -565,6 +565,8 @@ def _job_answer(
         name=gathered.last.name,
         engine_state=gathered.last.engine_state,
         mode=mode_of(evidence.config),
+        is_batch=evidence.topology.is_batch is True,
+        is_advised=advice is not _NO_ADVICE,
         diagnosis=diagnosis,
         is_read=gathered.is_readable or gathered.last.state is not JobState.UNREADABLE,
         has_ended=last.state is JobState.ENDED,

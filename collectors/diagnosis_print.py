@@ -111,6 +111,9 @@ class JobAnswer:
     mode: AnyMode | None = None
     """The checkpoint mode of its settings; None if they are unknown, or if the engine has no barriers."""
     is_micro_batched: bool = False
+    is_batch: bool = False
+    is_advised: bool = True
+    """Whether the advice was worked out in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class Answer:
     took_s: float
     as_of: datetime
     limits: tuple[str, ...] = ()
+    unread_count: int = 0
+    """The jobs without an answer: the time was over, or they could not be read."""
 
 
 def printed(

@@ -27,6 +27,7 @@ from backend.cli.options import ReportFormat, TargetsFile, file_of, job_spec, se
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.connection import PLAIN
 from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.fail_on import FailOn
 from backend.settings import Settings, age_rules, load_settings, names, secret_at
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ def diagnose(
     deadline: Annotated[
         str, typer.Option(metavar="DURATION", help="Print what is known by then, and say what was left out.")
     ] = "60s",
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(help="Exit with code 3 if a job is failing, or also slow, or also if a change is recommended."),
+    ] = None,
     bearer: connection_options.Bearer = None,
     user: connection_options.User = None,
     headers: connection_options.Headers = None,
@@ -98,6 +103,9 @@ def diagnose(
     """Read a cluster's checkpoints once, and print which subtask holds the barrier, in which phase, and why.
 
     A target in ~/.config/barrierscope/targets.yaml may be named instead of its address, and gives its credentials.
+
+    Exit codes: 0 it could be read, 1 it could not (with --fail-on: or not all of it), 2 the command line is wrong,
+    3 --fail-on is met, 130 interrupted.
     """
     given = connection_options.Given(
         *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
@@ -116,6 +124,7 @@ def diagnose(
         event_logs=event_logs or (),
         observe=_parser_of_spark() if event_logs else None,
         reach=connection_options.reach_of(options),
+        fail_on=fail_on,
     )
     raise typer.Exit(code)
 

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
-
-import orjson
 
 from backend.analysis.assembling import EXCEPTIONS_COUNT
 from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.fail_on import FailOn
 from backend.domain.observation import JobObservation
-from collectors.diagnosis_print import Answer, DiagnosisFormat, printed
+from collectors.diagnosis_print import Answer, DiagnosisFormat
+from collectors.finishing import EXIT_OK, EXIT_UNREAD, Met, Outcome, Wanted, finish, with_members
 from collectors.logs import printing
 from collectors.logs.lines import NO_DATE
 from collectors.logs.printing import LogAnswer
 from collectors.logs.reading import OPTION, read_logs
-from collectors.logs.story import Story
+from collectors.logs.story import LoggedJob, Story
 from collectors.spark.event_log import Observe, read_event_logs
 
 # The REST and the log write the same exception within this time.
 _SAME_S: Final = 5.0
 _NAMES_MAX: Final = 20
+# When a log shows a failing job: at least this share of at least so many checkpoints, or so many restarts.
+_BAD_SHARE: Final = 0.2
+_LEAST: Final = 3
+_RESTARTS: Final = 2
 
 
 Join = Callable[[JobObservation, JobEvidence], JobEvidence]
@@ -42,15 +46,6 @@ class Ask(Protocol):
         """Return the diagnoses of the jobs at the target."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the command line asks for."""
-
-    job: str | None
-    output_format: DiagnosisFormat
-    is_verbose: bool = False
-
-
 def diagnose_files(
     wanted: Wanted,
     logs: Sequence[str],
@@ -59,7 +54,7 @@ def diagnose_files(
     ask: Ask | None = None,
     observe: Observe | None = None,
 ) -> int:
-    """Print what the files prove. Return 0 if they prove anything about a job, else 1.
+    """Print what the files prove. Return 0 if they prove anything about a job, else 1, and the code of ``--fail-on``.
 
     If ``ask`` is given, the target is diagnosed too, with the exceptions of the logs as evidence.
 
@@ -82,9 +77,8 @@ def diagnose_files(
     if ask is None:
         if not (answer.jobs or answer.stores or answer.others):
             print(f"barrierscope: {_nothing(answer)}", file=sys.stderr)
-            return 1
-        sys.stdout.write(_log_text(answer, wanted.output_format))
-        return 0
+            return EXIT_UNREAD
+        return _of_logs(wanted, answer)
     return _joined(wanted, answer, ask)
 
 
@@ -93,15 +87,49 @@ def _of_event_logs(wanted: Wanted, event_logs: Sequence[str], observe: Observe |
     if observe is None:
         raise AssertionError("the command line gives the parser of Spark's events")
     answer = read_event_logs(event_logs, observe, job=wanted.job)
-    for line in answer.problems:
+    if answer.jobs:
+        return finish(answer, wanted)
+    for line in (*answer.problems, "the event log has no event of a streaming query"):
         print(f"barrierscope: {line}", file=sys.stderr)
-    if not answer.jobs:
-        print("barrierscope: the event log has no event of a streaming query", file=sys.stderr)
-        return 1
-    text = printed(answer, wanted.output_format, is_terminal=sys.stdout.isatty(), is_verbose=wanted.is_verbose)
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    return 0
+    return EXIT_UNREAD
+
+
+def _of_logs(wanted: Wanted, answer: LogAnswer) -> int:
+    """Print what the logs alone tell."""
+    outcome = None if wanted.fail_on is None else outcome_of_logs(answer, wanted.fail_on)
+    text = _log_text(answer, wanted.output_format)
+    sys.stdout.write(with_members(text, {}, outcome) if wanted.output_format is DiagnosisFormat.JSON else text)
+    if outcome is None:
+        return EXIT_OK
+    outcome.complain()
+    return outcome.exit_code
+
+
+def outcome_of_logs(answer: LogAnswer, fail_on: FailOn) -> Outcome:
+    """Judge what the logs alone tell by the condition of ``--fail-on``. They have neither durations nor readings.
+
+    ``failing``: checkpoints of a job fail or are refused, or it restarted twice. ``slow``: the log shows any other
+    trouble of a job. ``advice``: it has any error of a store, or any known message.
+    """
+    logged = answer.story.jobs
+    met = [Met(job.name, reason) for job in answer.jobs if (reason := _trouble(logged[job.job_id])) is not None]
+    if fail_on is not FailOn.FAILING:
+        named = {one.job for one in met}
+        met += [Met(job.name, "a finding") for job in answer.jobs if job.findings and job.name not in named]
+    if fail_on is FailOn.ADVICE and (answer.stores or answer.others):
+        met.append(Met("", "a known message in other lines"))
+    return Outcome(fail_on, tuple(met))
+
+
+def _trouble(job: LoggedJob) -> str | None:
+    """Return how a job fails, by the shares of the health."""
+    ended = [c.outcome for _, c in sorted(job.checkpoints.items()) if c.outcome is not None and not c.is_savepoint]
+    bad = [outcome != "completed" for outcome in ended]
+    if (len(bad) >= _LEAST and sum(bad) >= _BAD_SHARE * len(bad)) or (len(bad) > 1 and all(bad[-2:])):
+        return "failing"
+    if job.refused:
+        return "checkpoints refused"
+    return "restarting" if job.restart_count >= _RESTARTS else None
 
 
 def _nothing(answer: LogAnswer) -> str:
@@ -138,16 +166,9 @@ def _joined(wanted: Wanted, logged: LogAnswer, ask: Ask) -> int:
         return with_exceptions(observed, evidence, logged.story)
 
     answer = ask(join=join)
-    for line in answer.problems:
-        print(f"barrierscope: {line}", file=sys.stderr)
-    text = printed(answer, wanted.output_format, is_terminal=sys.stdout.isatty(), is_verbose=wanted.is_verbose)
     if wanted.output_format is DiagnosisFormat.JSON:
-        both = {**orjson.loads(text), "log": printing.as_document(logged)}
-        sys.stdout.write(orjson.dumps(both, option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
-        sys.stdout.write(f"{text}\n{_log_text(logged, wanted.output_format)}")
-    sys.stdout.flush()
-    return 0 if not answer.jobs or any(job.is_read for job in answer.jobs) else 1
+        return finish(answer, wanted, documents={"log": printing.as_document(logged)})
+    return finish(answer, wanted, texts=(_log_text(logged, wanted.output_format),))
 
 
 def with_exceptions(observed: JobObservation, evidence: JobEvidence, story: Story) -> JobEvidence:

@@ -272,3 +272,38 @@ def test_the_reason_of_a_refusal_is_quoted_whole(written, capsys):
 
     assert app.run(["diagnose", "--log", written(refused)]) == 0
     assert f'{reason}"' in flat(capsys.readouterr().out)
+
+
+SOUND = tuple(part for n in range(1, 12) for part in (log.triggered(n, 40 * n), log.completed(n, 40 * n + 2)))
+DOWNHILL = (*SOUND, log.triggered(12, 600), log.expired(12, 1_200), log.triggered(13, 1_205), log.expired(13, 1_805))
+ONE_EXPIRED = (*SOUND, log.triggered(12, 600), log.expired(12, 1_200))
+
+
+@pytest.mark.parametrize(
+    ("lines", "codes"),
+    [
+        pytest.param(SOUND, (0, 0, 0), id="sound"),
+        pytest.param(ONE_EXPIRED, (0, 3, 3), id="one of twelve expired"),
+        pytest.param(DOWNHILL, (3, 3, 3), id="the newest two expired"),
+        pytest.param(EXPIRING, (3, 3, 3), id="one of three expired"),
+        pytest.param(FENCING, (3, 3, 3), id="two restarts"),
+    ],
+)
+def test_a_script_learns_from_the_code_what_the_log_shows(lines, codes, written, capsys):
+    path = written(*lines)
+
+    assert app.run(["diagnose", "--log", path]) == 0
+    assert tuple(app.run(["diagnose", "--log", path, "--fail-on", c]) for c in ("failing", "slow", "advice")) == codes
+
+
+def test_the_json_of_a_log_has_one_member_more_with_a_condition(written, capsys):
+    path = written(*FENCING)
+    app.run(["diagnose", "--log", path, "--format", "json"])
+    plain = json.loads(capsys.readouterr().out)
+    app.run(["diagnose", "--log", path, "--format", "json", "--fail-on", "failing"])
+    asked = json.loads(capsys.readouterr().out)
+
+    added = asked.pop("fail_on")
+    assert asked == plain
+    assert (added["condition"], added["exit_code"]) == ("failing", 3)
+    assert [one["reason"] for one in added["jobs"]] == ["restarting"]

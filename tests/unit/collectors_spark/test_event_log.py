@@ -237,3 +237,17 @@ def test_errors_are_one_line(written, capsys, arguments, said, code):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert said in error
+
+
+@pytest.mark.parametrize(
+    ("lines", "codes"),
+    [
+        pytest.param([started(), batch(0), batch(1), batch(2)], (0, 0), id="calm"),
+        pytest.param([started(), batch(0), ended("boom")], (3, 3), id="failed"),
+    ],
+)
+def test_a_script_learns_from_the_code_whether_a_query_failed(written, capsys, lines, codes):
+    path = written(text_of(*HEAD, *lines))
+
+    assert app.run(["diagnose", "--event-log", path]) == 0
+    assert tuple(app.run(["diagnose", "--event-log", path, "--fail-on", c]) for c in ("failing", "slow")) == codes

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backend.analysis.measures import freshness
-from backend.analysis.numbers.arrays import highest_of
+from backend.analysis.measures.pressure import VertexLoad
+from backend.analysis.numbers.arrays import highest_of, mean_of
 from backend.analysis.numbers.statistics import known, median
 from backend.analysis.verdict import barrier_waits, piece_of_work
 from backend.analysis.verdict import evidence_rows as rows
@@ -51,7 +52,11 @@ def _find_work(case: Case) -> _Work | None:
         spans = _spans(case, vertex.id)
         are_bridged = any(s.expired_ms for s in spans)
         subtasks = _without_acknowledgement(load.full_subtasks, spans) if are_bridged else load.full_subtasks
-        is_work = _are_of_one_work(spans) if are_bridged else _are_of_same_length(case, vertex.id, spans)
+        if are_bridged:
+            is_work = _are_of_one_work(spans)
+        else:
+            are_same = _are_of_same_length(case, vertex.id, spans)
+            is_work = are_same and not _is_of_one_record(case, vertex.id, load, spans)
         if subtasks and is_work and not _reads_on(case, vertex.id, subtasks, spans):
             return _Work(vertex.id, subtasks, tuple(spans))
     return None
@@ -147,6 +152,19 @@ def _are_of_same_length(case: Case, vertex_id: VertexId, spans: Sequence[_Span])
     above = [case.loads[v] for v in case.evidence.topology.upstream(vertex_id) if v in case.loads]
     held = [highest_of(load.backpressured) for load in above]
     return are_same and bool(held) and all(one is not None and one <= BACKPRESSURED_OK_RATIO for one in held)
+
+
+def _is_of_one_record(case: Case, vertex_id: VertexId, load: VertexLoad, spans: Sequence[_Span]) -> bool:
+    """Return whether the counts show that a record takes about as long as the usual span.
+
+    Then each barrier may wait for the record in work, and the completion has nothing to do with it.
+    """
+    usual = median(s.took_ms for s in spans) or 0.0
+    busy = mean_of(load.busy[list(load.full_subtasks)]) if load.has_busy else None
+    piece = piece_of_work.of_counts(case, vertex_id, load.full_subtasks, busy)
+    if piece is None or piece.is_without_record:
+        return False
+    return PHASE_MIN_RATIO * usual <= piece.record_ms <= usual / PHASE_MIN_RATIO
 
 
 def _without_acknowledgement(subtasks: tuple[int, ...], spans: Sequence[_Span]) -> tuple[int, ...]:

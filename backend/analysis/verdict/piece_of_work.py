@@ -154,7 +154,7 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
         return None
     wait_ms = 0.0 if hop is None else highest_of(hop[[i for i in subtasks if i < hop.size]]) or 0.0
     busy = mean_of(load.busy[list(subtasks)]) if load.has_busy else None
-    found = _of_counts(case, vertex_id, subtasks, busy)
+    found = of_counts(case, vertex_id, subtasks, busy)
     if found is None or (busy is None and found.is_without_record):
         return None
     piece = replace(found, wait_ms=wait_ms)
@@ -198,7 +198,7 @@ def has_hardly_read(case: Case, vertex_id: VertexId, subtasks: Sequence[int], le
     return 1000 * (last.observed_at - begun).total_seconds() >= least_ms * max([*counts, 1.0])
 
 
-def _of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy: float | None) -> Piece | None:
+def of_counts(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], busy: float | None) -> Piece | None:
     """Return how long a record takes, or None if the counts do not show that it takes long.
 
     The engine's own rate is a mean over a minute, so it is more exact than two counts that lie seconds apart.
@@ -335,7 +335,7 @@ def _find_lasting(case: Case) -> Piece | None:
         return None
     load = load_of(case, suspect.vertex_id)
     busy = mean_of(load.busy[list(suspect.full)]) if load is not None and load.has_busy else None
-    found = None if busy is None else _of_counts(case, suspect.vertex_id, suspect.full, busy)
+    found = None if busy is None else of_counts(case, suspect.vertex_id, suspect.full, busy)
     return found if found is not None and _is_long(case, found, PIECE_MIN_MS) else None
 
 

@@ -141,8 +141,12 @@ def test_an_acknowledgement_that_comes_after_the_end_is_none_in_time():
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.COMMIT, "last", (0, 1))
 
 
-def in_a_row(waits_ms, *, gap_s=0.05, held=0.0, async_=0):
-    """Build a job whose checkpoints begin soon after one another, and wait for one subtask of the last vertex."""
+def in_a_row(waits_ms, *, gap_s=0.05, held=0.0, async_=0, records=(700, 700), rate=None, over_s=40):
+    """Build a job whose checkpoints begin soon after one another, and wait for one subtask of the last vertex.
+
+    Each subtask of this vertex has read ``records``: ``over_s`` before the end, and at the end. The engine reports its
+    ``rate`` in records a second.
+    """
     run, now_s = [], 0.0
     for number, wait in enumerate(waits_ms, start=1):
         one = completed(
@@ -151,8 +155,17 @@ def in_a_row(waits_ms, *, gap_s=0.05, held=0.0, async_=0):
         run.append(replace(one, header=replace(one.header, triggered_at=START + timedelta(seconds=now_s))))
         now_s += (wait + async_) / 1000 + gap_s
     readings = [
-        reading(v, [1.0 if v is LAST else 0.0, 0.0], [held if v is MIDDLE else 0.0] * 2, [20 * at] * 2, at_s=now_s + at)
-        for at in (-10, 0)
+        replace(
+            reading(
+                v,
+                [1.0 if v is LAST else 0.0, 0.0],
+                [held if v is MIDDLE else 0.0] * 2,
+                [count if v is LAST else round(20 * (now_s + at))] * 2,
+                at_s=now_s + at,
+            ),
+            records_in_per_s=() if rate is None or v is not LAST else (rate, rate),
+        )
+        for at, count in zip((-over_s, 0), records, strict=True)
         for v in (SOURCE, MIDDLE, LAST)
     ]
     evidence = job(run, readings, topology=chain(parallelism=2), config=replace(CONFIG, interval_ms=4_000))
@@ -162,9 +175,9 @@ def in_a_row(waits_ms, *, gap_s=0.05, held=0.0, async_=0):
 SAME = [8_000, 8_020, 8_010, 7_990, 8_030, 8_015, 8_005, 8_020]
 
 
-@pytest.mark.parametrize("waits", [SAME, [*SAME[:4], 12, *SAME[4:]]])
-def test_barriers_that_always_wait_equally_long_after_a_completion_wait_for_work(waits):
-    found = in_a_row(waits)
+@pytest.mark.parametrize(("waits", "over_s"), [(SAME, 40), ([*SAME[:4], 12, *SAME[4:]], 40), (SAME, 8)])
+def test_barriers_that_always_wait_equally_long_after_a_completion_wait_for_work(waits, over_s):
+    found = in_a_row(waits, over_s=over_s)
 
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.COMMIT, "last", (0,))
     assert "works about 8.1 s" in found.sentence
@@ -181,8 +194,23 @@ def test_barriers_that_always_wait_equally_long_after_a_completion_wait_for_work
         pytest.param([5] * 8, {"async_": 8_000, "gap_s": 0.0}, id="barriers that do not wait"),
     ],
 )
-def test_other_waits_of_a_full_subtask_are_not_called_work_after_a_completion(waits, more):
+def test_other_waits_of_a_full_subtask_are_not_called_work_after_each_completion(waits, more):
+    """A sink that reads nothing may still commit: another rule says so, without a time and with low confidence."""
     found = in_a_row(waits, **more)
 
-    assert found.kind is not VerdictKind.COMMIT
-    assert found.second is None or found.second.kind is not VerdictKind.COMMIT
+    assert "after each completed checkpoint" not in found.sentence
+    assert found.second is None or "after each completed checkpoint" not in found.second.sentence
+
+
+@pytest.mark.parametrize("rate", [None, 0.125])
+def test_barriers_that_wait_for_equally_long_records_do_not_wait_for_work_on_completion(rate):
+    """Goal: a vertex that reads one record in 8 s, as often as a checkpoint completes, is not said to commit."""
+    found = in_a_row(SAME, records=(20, 25), rate=rate)
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.CALLBACK, "last", (0,)), found.sentence
+    assert "about 8.0 s with each record" in found.sentence
+
+
+def test_records_of_another_length_leave_equal_waits_to_work_on_completion():
+    """Goal: a record that takes a minute does not explain waits of 8 s."""
+    assert in_a_row(SAME, records=(20, 21), rate=1 / 60).kind is VerdictKind.COMMIT

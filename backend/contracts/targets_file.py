@@ -30,6 +30,9 @@ SIZE_MAX_BYTES: Final = 2 * 2**20
 TARGETS_MAX: Final = 5_000
 DEFAULT_SOURCE: Final = "targets.yaml"
 _PROBLEMS_MAX = 20
+_DEPTH_MAX = 100
+_QUOTED = re.compile(r"""(\s*(?:'<[a-z ]+>'|'[^\w']'))|\s*['"].*""", re.DOTALL)
+"""Quoted text in a problem of YAML. A token or one sign is in the first group. Any other text may be a secret."""
 _SOURCE = re.compile(r"""^source:\s*["']?([A-Za-z0-9][A-Za-z0-9._-]{0,99})["']?\s*(?:#.*)?$""", re.MULTILINE)
 _INTERVAL_ALLOWED = f"a number with a unit from {INTERVAL_MIN_S:g}s to {INTERVAL_MAX_S:g}s, such as 5s or 500ms"
 
@@ -124,6 +127,7 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredSet:
     except ValidationError as error:
         raise _of_problems(_wrong_fields(error), lines, where) from None
     found: list[DeclaredTarget] = []
+    places: dict[str, int] = {}
     problems: list[tuple[_Path, str, str | None]] = []
     for n, target in enumerate(document.targets):
         at = ("targets", n)
@@ -132,9 +136,9 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredSet:
         except InvalidInputError as error:
             problems += [((*at, *p.field.split(".")), p.problem, p.allowed) for p in error.problems]
             continue
-        twice = next((i for i, t in enumerate(found) if t.url == declared.url), None)
-        if twice is not None:
-            problems.append(((*at, "url"), f"is the address of targets[{twice}] too", "another address"))
+        first = places.setdefault(declared.url, n)
+        if first != n:
+            problems.append(((*at, "url"), f"is the address of targets[{first}] too", "another address"))
         found.append(declared)
     if problems:
         raise _of_problems(problems, lines, where)
@@ -221,20 +225,38 @@ class _Lines:
 
 
 class _TooManyError(Exception):
-    """The file has aliases that repeat aliases."""
+    """The file has aliases that repeat aliases, or is nested too deeply."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Refuses deep nesting. libyaml's composer would end the process by a stack overflow."""
+
+    _depth = 0
+
+    def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise _TooManyError
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+        super().ascend_resolver()
 
 
 def _composed(text: str, where: Path) -> tuple[Any, _Lines]:
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
         if node is None:
             raise _whole(where, "is empty", "targets: []")
         lines = _Lines(node)
-        root = yaml.safe_load(text)
+        root = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
-        raise _invalid([FieldProblem(f"{where}:{line}", f"is not YAML: {error.problem or error.context}")]) from None
+        problem = _QUOTED.sub(r"\1", error.problem or error.context or "")
+        raise _invalid([FieldProblem(f"{where}:{line}", f"is not YAML: {problem}")]) from None
     except (yaml.YAMLError, ValueError):
         raise _whole(where, "is not YAML") from None
     except (_TooManyError, RecursionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from backend.contracts.targets_file import SIZE_MAX_BYTES, keys, parse_targets, read_targets_file
 from backend.domain.connection import ConnectionOptions, parse_reference
@@ -85,6 +86,8 @@ def test_relative_files_are_those_beside_the_file():
         ("- http://f\n", "targets.yaml", "is not a mapping"),
         ("", "targets.yaml", "is empty"),
         ("targets: [\n", ":2", "is not YAML"),
+        ("targets: [a\n", ":2", "expected ',' or ']'"),
+        ("targets: [{url: ftp://f}, {url: http://f}, {url: http://f}]", ":1", "address of targets[1] too"),
         ("targets: []\nsource: a b\n", ":2: source", "pattern"),
         ("a: !!python/object/apply:os.system ['true']\n", ":1", "is not YAML"),
     ],
@@ -105,10 +108,33 @@ def test_each_wrong_line_is_told_with_its_place(text, place, words):
         "targets: [{url: 'https://f', connection: {headers: {X-A: hunter2}}}]",
         "targets: [{url: 'https://f', connection: {proxy: {url: 'http://me:hunter2@p'}}}]",
         "targets: [{url: 'https://f', connection: {bearer: [hunter2]}}]",
+        "targets: [{url: 'https://f', connection: {bearer: *hunter2 }}]",
+        "targets: [{url: 'https://f', connection: {bearer: !hunter2 }}]",
+        "targets: [{url: 'https://f', connection: {bearer: !a'b'hunter2 x}}]",
+        "targets: [{url: 'https://f', connection: {bearer: !hunter2!x y}}]",
+        "targets: [{url: &hunter2 'https://f', name: &hunter2 x}]",
     ],
 )
 def test_a_secret_in_the_file_is_refused_and_not_repeated(text):
     assert "hunter2" not in refusal(text)
+
+
+@pytest.mark.parametrize(("secret", "words"), [("*hunter2 ", "undefined alias"), ("!hunter2 x", "for the tag")])
+def test_a_secret_that_yaml_reads_as_a_sign_of_its_own_is_told_by_its_line(secret, words):
+    told = refusal(f"targets:\n  - url: https://f\n    connection:\n      bearer: {secret}\n")
+
+    assert ":4: is not YAML: " in told
+    assert words in told
+    assert "hunter2" not in told
+
+
+def test_the_file_is_parsed_once_and_by_libyaml(monkeypatch):
+    parsed = []
+    begin = yaml.CSafeLoader.__init__
+    monkeypatch.setattr(yaml.CSafeLoader, "__init__", lambda self, text: parsed.append(text) or begin(self, text))
+    parse("targets: []\n")
+
+    assert parsed == ["targets: []\n"]
 
 
 def test_a_file_that_repeats_itself_without_end_is_refused():
@@ -119,7 +145,8 @@ def test_a_file_that_repeats_itself_without_end_is_refused():
 
 
 def test_a_file_that_is_nested_too_deeply_is_refused():
-    assert "nested too deeply" in refusal("targets: " + "[" * 20_000)
+    assert "nested too deeply" in refusal("targets: " + "[" * 1_000_000)
+    assert "nested too deeply" in refusal("- " * 1_000_000)
 
 
 def test_a_file_that_is_missing_or_too_large_is_told(tmp_path):

@@ -44,12 +44,12 @@ from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, Verdict
 _COUNTED_MIN = 5
 # The engine's own rates are means over a minute.
 _RATE_MEAN_S = 60.0
-# The long records of such a suspect say more than that it is full. A straggler has a cost for each record already.
-_QUEUED = (VerdictKind.CAPACITY, VerdictKind.UNDECIDED)
+# The long records of such a suspect say more than that it is full. The cost for each record of a straggler, or of its
+# slow host, is a cause already.
+_LIKE_FULL = (VerdictKind.CAPACITY, VerdictKind.UNDECIDED)
 # The reader of a list of splits is busy until the list ends, whatever its capacity.
 _IS_LIST = "whether the records are a list that ends, such as splits: then each of them should be shorter"
 _ENDS = "whether the records are a list that ends, such as splits: if it never ends, the vertex is at capacity"
-_LIKE_FULL = (VerdictKind.CAPACITY, VerdictKind.STRAGGLER, VerdictKind.UNDECIDED)
 DUMP = verdict_barrier.DUMP
 
 
@@ -159,7 +159,7 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
         return None
     piece = replace(found, wait_ms=wait_ms)
     if _is_queued(piece, least):
-        is_named = is_suspect and case.suspect is not None and case.suspect.kind in _QUEUED
+        is_named = is_suspect and case.suspect is not None and case.suspect.kind in _LIKE_FULL
         return replace(piece, is_queued=True) if is_named and piece.record_ms >= PIECE_MIN_MS else None
     return piece if _is_long(case, piece, least) else None
 

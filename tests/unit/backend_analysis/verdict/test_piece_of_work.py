@@ -9,6 +9,7 @@ import pytest
 
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.pressure import FETCH_INTERVAL_KEY
+from backend.domain.topology import Placement
 from backend.domain.verdict import Confidence, VerdictKind
 from tests.support.handwritten_jobs import (
     ALIGNED,
@@ -300,14 +301,34 @@ def test_a_full_vertex_of_a_healthy_job_that_works_for_seconds_on_a_record_is_no
         assert "a list that ends" in found.would_decide[0]
 
 
+def uneven(rows, busy):
+    """Return readings whose first subtask is busy for the first share of the time, and the second for the second."""
+    return [replace(r, busy_ratio=busy, idle_ratio=tuple(round(1 - b, 2) for b in busy)) for r in rows]
+
+
 def test_long_records_of_one_subtask_of_a_healthy_job_do_not_show_that_the_vertex_may_lack_capacity():
     run = [quick(n) for n in range(1, 6)]
-    long = [replace(r, busy_ratio=(1.0, 0.3)) for r in counted(MIDDLE, (10, 20, 30), rate=0.5)]
+    long = uneven(counted(MIDDLE, (10, 20, 30), rate=0.5), (1.0, 0.0))
     found = judged([*steady(SOURCE, held=0.9), *long, *steady(LAST)], run=run)
 
     assert (found.kind, found.subtasks) == (VerdictKind.CALLBACK, (0,))
     assert not any("at capacity" in text for text in found.would_decide)
     assert any("thread dump" in text for text in found.would_decide)
+
+
+@pytest.mark.parametrize(("last", "kind"), [((0.05, 0.05), VerdictKind.STRAGGLER), ((0.4, 0.1), VerdictKind.SLOW_HOST)])
+def test_records_that_are_long_at_one_subtask_of_a_healthy_job_are_those_of_a_straggler_or_of_its_slow_host(last, kind):
+    run = [quick(n) for n in range(1, 6)]
+    long = uneven(counted(MIDDLE, (10, 20, 30), rate=0.5), (1.0, 0.1))
+    hosts = ("slow", "other")
+    found = judged(
+        [*steady(SOURCE, held=0.9), *long, *uneven(steady(LAST), last)],
+        run=run,
+        placements=tuple(Placement(v, hosts, hosts, (1, 1), ("RUNNING",) * 2) for v in (MIDDLE, LAST)),
+    )
+
+    assert (found.kind, found.vertex, found.subtasks) == (kind, "middle", (0,)), found.sentence
+    assert found.hosts == ("slow",)
 
 
 def test_a_healthy_vertex_that_works_for_seconds_on_a_record_and_holds_nothing_back_is_not_named():

@@ -89,6 +89,7 @@ class TargetsFileWatch:
         self._applied: _Signature | None = None
         self._seen_s: float | None = None
         self._applied_s = 0.0
+        self._refused: dict[str, str] = {}
         self.state = WatchState()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -131,10 +132,10 @@ class TargetsFileWatch:
             await self._store.rename(self.state.source, declared.source)
         self.state.source = declared.source
         refused = await self._store.apply(declared, place=str(self._path), at=self._clock.now())
-        first = {r.url for r in refused} if self.state.refused_count == 0 else set()
-        for target in refused:
-            if target.url in first:
-                _log.warning("target of the file not taken", url=target.url, reason=target.reason)
+        reasons = {r.url: r.reason for r in refused}
+        for url, reason in sorted(reasons.items() - self._refused.items()):
+            _log.warning("target of the file not taken", url=url, reason=reason)
+        self._refused = reasons
         if self._applied != signature or self.state.problem is not None:
             _log.info("targets file read", file=str(self._path), targets=len(declared.targets), refused=len(refused))
         self.state.problem = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from backend.domain.errors import StoreUnavailableError
 from collectors.targets_file import TargetsFileWatch
@@ -40,9 +42,10 @@ class Store:
         return []
 
 
+@dataclass
 class Refused:
-    url = "http://a"
-    reason = "is already watched"
+    url: str = "http://a"
+    reason: str = "is already watched"
 
 
 async def no_pause(seconds, stop):
@@ -169,3 +172,18 @@ async def test_a_target_that_another_owner_has_is_tried_again(path, store, clock
     await watch.look()
 
     assert len(store.sets) == 2
+
+
+async def test_each_target_that_is_not_taken_is_logged_once(path, store, clock, watch):
+    async def refused(*refused):
+        store.refused = list(refused)
+        clock.at += timedelta(seconds=31)
+        with capture_logs() as logs:
+            await watch.look()
+        return [(log["url"], log["reason"]) for log in logs if log["event"] == "target of the file not taken"]
+
+    write(path, "http://a", "http://b")
+    assert await refused(Refused()) == [("http://a", "is already watched")]
+    assert await refused(Refused()) == []
+    assert await refused(Refused(), Refused("http://b")) == [("http://b", "is already watched")]
+    assert await refused(Refused(reason="other"), Refused("http://b")) == [("http://a", "other")]

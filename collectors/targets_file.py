@@ -51,6 +51,12 @@ class DeclaredStore(Protocol):
 
     async def rename(self, old: str, new: str) -> None: ...
 
+    async def source_at(self, place: str) -> str | None: ...
+
+    async def forget_problem(self, source: str) -> None: ...
+
+    async def note_seen(self, source: str, *, place: str, at: datetime) -> str | None: ...
+
     async def note_problem(self, source: str, *, place: str, problem: str, at: datetime) -> None: ...
 
     async def end_missing(self, source: str, *, grace_s: float, at: datetime) -> Sequence[TargetId]: ...
@@ -90,6 +96,7 @@ class TargetsFileWatch:
         self._seen_s: float | None = None
         self._applied_s = 0.0
         self._refused: dict[str, str] = {}
+        self._other_place: str | None = None
         self.state = WatchState()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -116,6 +123,8 @@ class TargetsFileWatch:
         if signature is None or signature != self._applied or is_due or (self.state.problem and is_unseen):
             await self._reload(signature, now_s)
         if is_unseen:
+            if self.state.problem is None:
+                await self._note_seen()
             ended = await self._store.end_missing(self.state.source, grace_s=self._grace_s, at=self._clock.now())
             self._seen_s = now_s
             if ended:
@@ -127,9 +136,11 @@ class TargetsFileWatch:
         except InvalidInputError as error:
             await self._failed(str(error), signature)
             return
-        if self.state.source != declared.source and (self.state.reload_count or self.state.problem):
-            # The file has another name now, or its name could not be read before.
+        if self.state.source != declared.source and self.state.reload_count:
             await self._store.rename(self.state.source, declared.source)
+        elif self.state.source != declared.source and self.state.problem:
+            # The name was a guess, so its targets may be those of another collector.
+            await self._store.forget_problem(self.state.source)
         self.state.source = declared.source
         refused = await self._store.apply(declared, place=str(self._path), at=self._clock.now())
         reasons = {r.url: r.reason for r in refused}
@@ -143,9 +154,22 @@ class TargetsFileWatch:
         self.state.reload_count += 1
         self._applied, self._applied_s = signature, now_s
 
+    async def _note_seen(self) -> None:
+        other = await self._store.note_seen(self.state.source, place=str(self._path), at=self._clock.now())
+        if other is not None and other != self._other_place:
+            _log.warning(
+                "another collector reads this source from another file; if its targets differ, each ends the other's. "
+                "Give each file a source of its own",
+                source=self.state.source,
+                file=str(self._path),
+                other_file=other,
+            )
+        self._other_place = other
+
     async def _failed(self, problem: str, signature: _Signature | None) -> None:
         if not self.state.reload_count:
-            self.state.source = source_in(self._path) or self.state.source
+            known = source_in(self._path) or await self._store.source_at(str(self._path))
+            self.state.source = known or self.state.source
         await self._store.note_problem(self.state.source, place=str(self._path), problem=problem, at=self._clock.now())
         if problem != self.state.problem:
             _log.warning("targets file not taken; the last good list stays", file=str(self._path), reason=problem)

@@ -157,6 +157,60 @@ async def test_a_problem_leaves_the_targets_and_keeps_its_beginning(engine, targ
     assert (source.problem, source.problem_since, source.read_at) == (None, None, LATER)
 
 
+async def source_of(engine):
+    async with reading(engine) as connection:
+        (source,) = await list_sources(connection)
+    return source
+
+
+async def test_a_collector_with_a_good_file_forgets_a_problem_that_no_other_one_notes(engine, declared):
+    other, seconds = "/other/targets.yaml", timedelta(seconds=1)
+    await declared.apply(of(PAYMENTS), place=PLACE, at=NOW)
+    for n in (5, 15, 25, 35):
+        await declared.note_problem("a", place=other, problem="is missing", at=NOW + n * seconds)
+        await declared.note_seen("a", place=PLACE, at=NOW + (n + 5) * seconds)
+    source = await source_of(engine)
+    assert (source.problem, source.problem_since, source.place) == ("is missing", NOW + 5 * seconds, other)
+
+    await declared.note_seen("a", place=PLACE, at=NOW + 59 * seconds)
+    assert (await source_of(engine)).problem == "is missing"
+    assert await declared.note_seen("a", place=PLACE, at=NOW + 60 * seconds) is None
+    source = await source_of(engine)
+    assert (source.problem, source.problem_since, source.place) == (None, None, PLACE)
+    assert (source.seen_at, source.read_at) == (NOW + 60 * seconds, NOW)
+
+
+async def test_a_source_that_another_collector_reads_elsewhere_is_told(declared):
+    await declared.apply(of(PAYMENTS), place=PLACE, at=NOW)
+
+    assert await declared.note_seen("a", place=PLACE, at=NOW) is None
+    assert await declared.note_seen("a", place="/other", at=NOW) == PLACE
+    assert await declared.note_seen("a", place=PLACE, at=NOW + timedelta(seconds=10)) == "/other"
+    assert await declared.note_seen("a", place="/moved", at=NOW + timedelta(seconds=60)) is None
+
+
+async def test_a_place_names_the_source_that_was_read_there_last(declared):
+    assert await declared.source_at(PLACE) is None
+    await declared.note_problem("targets.yaml", place=PLACE, problem="is missing", at=LATER)
+    assert await declared.source_at(PLACE) is None
+    await declared.apply(of(), place=PLACE, at=LATER)
+    await declared.apply(of(source="b"), place=PLACE, at=NOW)
+    assert await declared.source_at(PLACE) == "a"
+
+
+async def test_a_problem_noted_for_a_guessed_source_is_forgotten_and_its_targets_stay(engine, targets, declared):
+    await declared.note_problem("guess", place="/other", problem="is missing", at=NOW)
+    await declared.forget_problem("guess")
+    await declared.apply(of(PAYMENTS), place=PLACE, at=NOW)
+    await declared.note_problem("a", place=PLACE, problem="is missing", at=NOW)
+    await declared.forget_problem("a")
+
+    source = await source_of(engine)
+    assert (source.source, source.problem, source.problem_since) == ("a", None, None)
+    (target,) = await targets.list_all()
+    assert target.declared_by == "a"
+
+
 async def test_two_collectors_with_one_file_bring_it_at_the_same_time(targets, declared):
     many = of(*(DeclaredTarget(f"https://flink/{n}", f"t{n}") for n in range(30)))
 

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from backend.domain.declared_target import DeclaredSet, DeclaredTarget
 from backend.domain.ids import TargetId
 from backend.domain.target import TargetOrigin
-from backend.store.postgres.connections import writing
+from backend.store.postgres.connections import reading, writing
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import among, beside_key, replaced
 from backend.store.schema import tables, watch_tables
@@ -27,6 +27,8 @@ from backend.store.schema.rows import value_of
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=10)
 """A source that no collector looked at for this long declares nothing any more. Its targets are free for others."""
+_NOTED_EVERY: Final = timedelta(seconds=25)
+"""A collector notes the problem of its file more often than this while the problem lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ _GIVE = (
     .where(_TARGET.declared_by == bindparam("old"))
     .values(declared_by=bindparam("new", type_=Text))
 )
-_SEEN = update(watch_tables.target_sources).where(_SOURCE.source == bindparam("of")).values(seen_at=bindparam("at"))
+_SEEN = update(watch_tables.target_sources).where(_SOURCE.source == bindparam("of"))
+_AT = select(_SOURCE.source).where(_SOURCE.place == bindparam("where")).order_by(_SOURCE.seen_at.desc()).limit(1)
+_ROW = select(_SOURCE.place, _SOURCE.problem, _SOURCE.seen_at).where(_SOURCE.source == bindparam("of"))
 _ALIVE = select(_SOURCE.source).where(_SOURCE.seen_at >= bindparam("since"))
 _SOURCES = select(watch_tables.target_sources).order_by(_SOURCE.source)
 
@@ -131,6 +135,45 @@ class DeclaredTargets:
             if any(row[0] is not None for row in dropped):
                 await connection.execute(_GIVE, {"old": old, "new": new})
 
+    async def source_at(self, place: str) -> str | None:
+        """Return the source that was read at ``place``, or None. If there are several, the one seen last.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        async with reading(self._engine) as connection:
+            found: str | None = await connection.scalar(_AT.where(_SOURCE.read_at.is_not(None)), {"where": place})
+            return found
+
+    async def forget_problem(self, source: str) -> None:
+        """Forget a problem that was noted for ``source`` by mistake. Its targets stay.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        async with writing(self._engine) as connection:
+            await connection.execute(_SEEN.values(problem=null(), problem_since=null()), {"of": source})
+            unread = delete(watch_tables.target_sources).where(_SOURCE.source == bindparam("of"))
+            await connection.execute(unread.where(_SOURCE.read_at.is_(None)), {"of": source})
+
+    async def note_seen(self, source: str, *, place: str, at: datetime) -> str | None:
+        """Note that the source was looked at, and that its content at ``place`` is good.
+
+        A problem is forgotten if its collector notes it no longer. Return the place where another collector reads the
+        source, if it is another one.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        async with writing(self._engine) as connection:
+            known = (await connection.execute(_ROW.with_for_update(), {"of": source})).one_or_none()
+            is_noted = known is not None and at - known.seen_at < _NOTED_EVERY
+            if known is None or (known.problem is not None and is_noted):
+                return None
+            good = _SEEN.values(seen_at=at, place=place, problem=null(), problem_since=null())
+            await connection.execute(good, {"of": source})
+            return known.place if is_noted and known.place != place else None
+
     async def note_problem(self, source: str, *, place: str, problem: str, at: datetime) -> None:
         """Note why the newest content of a source was not taken. Its targets stay.
 
@@ -151,15 +194,12 @@ class DeclaredTargets:
             await connection.execute(noted, row)
 
     async def end_missing(self, source: str, *, grace_s: float, at: datetime) -> list[TargetId]:
-        """Note that the source was looked at, and end the targets that are missing for longer than ``grace_s``.
-
-        Return the ended ones.
+        """End the targets of the source that are missing for longer than ``grace_s``. Return them.
 
         Raises:
             StoreUnavailableError: PostgreSQL does not respond.
         """
         async with writing(self._engine) as connection:
-            await connection.execute(_SEEN, {"of": source, "at": at})
             before = at - timedelta(seconds=grace_s)
             ended = _END.where(_TARGET.declared_by == bindparam("source"))
             rows = await connection.execute(ended, {"source": source, "before": before, "at": at})

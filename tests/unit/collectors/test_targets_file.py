@@ -25,6 +25,10 @@ class Store:
         self.renamed: list[tuple[str, str]] = []
         self.refused: list[Refused] = []
         self.is_away = False
+        self.at_places: dict[str, str] = {}
+        self.forgotten: list[str] = []
+        self.seen: list[str] = []
+        self.other_place: str | None = None
 
     async def apply(self, declared, *, place, at):
         if self.is_away:
@@ -34,6 +38,16 @@ class Store:
 
     async def rename(self, old, new):
         self.renamed.append((old, new))
+
+    async def source_at(self, place):
+        return self.at_places.get(place)
+
+    async def forget_problem(self, source):
+        self.forgotten.append(source)
+
+    async def note_seen(self, source, *, place, at):
+        self.seen.append(source)
+        return self.other_place
 
     async def note_problem(self, source, *, place, problem, at):
         self.problems.append((source, problem))
@@ -187,3 +201,38 @@ async def test_each_target_that_is_not_taken_is_logged_once(path, store, clock, 
     assert await refused(Refused()) == []
     assert await refused(Refused(), Refused("http://b")) == [("http://b", "is already watched")]
     assert await refused(Refused(reason="other"), Refused("http://b")) == [("http://a", "other")]
+
+
+async def test_the_problem_of_a_missing_file_is_that_of_the_source_that_was_read_there(path, store, watch):
+    store.at_places[str(path)] = "one"
+    await watch.look()
+
+    assert [source for source, _ in store.problems] == ["one"]
+    assert store.seen == []
+
+    write(path, "http://a", source="source: one\n")
+    await watch.look()
+    assert (store.renamed, store.forgotten) == ([], [])
+
+
+async def test_a_guessed_name_gives_no_targets_to_the_file(path, store, clock, watch):
+    """Another collector may own the source ``targets.yaml``."""
+    await watch.look()
+    write(path, "http://a", source="source: one\n")
+    clock.at += timedelta(seconds=11)
+    await watch.look()
+
+    assert [source for source, _ in store.problems] == ["targets.yaml"]
+    assert (store.renamed, store.forgotten, store.seen) == ([], ["targets.yaml"], ["one"])
+
+
+async def test_a_source_that_two_files_have_is_logged_once(path, store, clock, watch):
+    write(path, "http://a")
+    store.other_place = "/other/targets.yaml"
+    with capture_logs() as logs:
+        for _ in range(3):
+            await watch.look()
+            clock.at += timedelta(seconds=11)
+
+    assert [log["other_file"] for log in logs if log["log_level"] == "warning"] == ["/other/targets.yaml"]
+    assert len(store.seen) == 3

@@ -31,6 +31,7 @@ from backend.advisor.twin.model.outcomes import Outcome
 from backend.analysis.measures.travel import hops
 from backend.analysis.numbers.statistics import highest, median, quantile, ratio
 from backend.analysis.verdict.forwarded import FORWARDED
+from backend.analysis.verdict.piece_of_work import queued_before
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
@@ -150,6 +151,13 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
         case VerdictKind.LATE_INPUT:
             text = f"{where} {_verb('emit', verdict)} the barrier late, before any queue: no mode changes that"
             return _silence("R-UC-5", text, verdict_row(known), about=verdict)
+        case VerdictKind.CALLBACK if (piece := queued_before(known.case, verdict)) is not None:
+            text = (
+                f"barriers wait behind the long records that are queued before {where}: unaligned barriers overtake"
+                f" these, but still wait for the one in work, about {say.duration(piece.record_ms)}. How much they"
+                " gain is not predicted. Split the work of a record, or do it asynchronously"
+            )
+            return _silence("R-UC-6", text, verdict_row(known), about=verdict)
         case VerdictKind.CALLBACK:
             key = known.engine.settings.interruptible_timers
             text = (

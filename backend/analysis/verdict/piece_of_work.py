@@ -328,6 +328,13 @@ def _piece_rows(case: Case, piece: Piece) -> list[Evidence]:
 LONG_PIECE = Rule("long piece of work", Explains.WAY, (SUFFERING,), _find_piece, _tell_piece)
 
 
+def queued_before(case: Case, verdict: Verdict) -> Piece | None:
+    """Return the long records behind which the barriers wait at the subtasks of the verdict; None if there are none."""
+    piece = _find_piece(case) if verdict.kind is VerdictKind.CALLBACK and case.is_suffering else None
+    is_same = piece is not None and (piece.vertex_id, piece.subtasks) == (verdict.vertex_id, verdict.subtasks)
+    return piece if piece is not None and piece.is_queued and is_same else None
+
+
 def _find_lasting(case: Case) -> Piece | None:
     """Return the long records of full subtasks that hold back the vertices above them, if no checkpoint is late."""
     suspect = case.suspect

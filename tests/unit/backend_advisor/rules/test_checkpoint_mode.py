@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -29,7 +30,19 @@ from tests.support.advised_jobs import (
     slow_run,
     with_timeout,
 )
-from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, quick
+from tests.support.handwritten_jobs import (
+    LAST,
+    MIDDLE,
+    SOURCE,
+    START,
+    chain,
+    completed,
+    detail,
+    failed,
+    job,
+    quick,
+    reading,
+)
 from tests.support.handwritten_runs import CALM, declined, snapshotting
 
 # --- R-UC-1 ---
@@ -253,6 +266,41 @@ def test_no_mode_is_advised_if_it_is_not_decided_what_the_barriers_wait_for(plac
     assert isinstance(found, NoAdvice) is (place is None)
     if isinstance(found, NoAdvice):
         assert "it is not decided what the barriers wait for" in found.reason
+
+
+@pytest.mark.parametrize(("wait_ms", "is_queued"), [(92_000, True), (12_000, False)])
+def test_only_barriers_that_wait_for_the_record_in_work_are_said_to_do_so_whatever_the_mode(wait_ms, is_queued):
+    """Goal: barriers that wait behind fifteen records are not said to wait as long if they overtake them."""
+    rows = [
+        completed(
+            n,
+            detail(SOURCE, first=[5] * 2),
+            detail(MIDDLE, first=[wait_ms, 5]),
+            detail(LAST, first=[wait_ms] * 2),
+            every_s=95,
+        )
+        for n in (1, 2, 3)
+    ]
+    pressure = [
+        reading(SOURCE, [0.05] * 2, records=[6_000] * 2),
+        replace(reading(MIDDLE, [1.0, 0.0], records=[50, 4_000]), records_in_per_s=(1 / 6, 40.0)),
+        reading(LAST, [0.05] * 2, records=[6_000] * 2),
+    ]
+    evidence = job(
+        rows,
+        pressure,
+        topology=chain(parallelism=2),
+        config=EXACTLY_ONCE,
+        started_at=START - timedelta(minutes=5),
+    )
+    known = situation(evidence, engine=flink("1.20.5"), version="1.20.5")
+    found = advise_mode(known)
+
+    assert known.diagnosis.verdict.kind is VerdictKind.CALLBACK
+    assert isinstance(found, NoAdvice)
+    assert ("overtake these, but still wait for the one in work, about 6.0 s" in found.reason) is is_queued
+    assert ("whatever the mode" in found.reason) is not is_queued
+    assert ("timeout must cover" in found.reason) is not is_queued
 
 
 def test_the_limits_of_the_advice_name_the_vertex_that_lacks_capacity():

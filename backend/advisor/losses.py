@@ -116,12 +116,12 @@ def is_worth_saving(now_ratio: float, then_ratio: float) -> bool:
     return now_ratio - then_ratio >= max(LOSS_GAIN_MIN_RATIO * now_ratio, LOST_MIN_RATIO)
 
 
-def mean_time_between_failures_ms(known: Situation) -> Interval | None:
+def mean_time_between_failures_ms(situation: Situation) -> Interval | None:
     """Return the mean time between the job's restarts; None if fewer than three are known.
 
     The interval holds for failures that do not depend on each other.
     """
-    times, gaps = _failures(known)
+    times, gaps = _failures(situation)
     if len(times) < FAILURES_MIN_COUNT:
         return None
     mean = sum(gaps) / len(gaps)
@@ -129,22 +129,22 @@ def mean_time_between_failures_ms(known: Situation) -> Interval | None:
     return Interval(mean, mean / (1 + spread), mean / max(0.2, 1 - spread))
 
 
-def _failures(known: Situation) -> tuple[Sequence[datetime], tuple[float, ...]]:
+def _failures(situation: Situation) -> tuple[Sequence[datetime], tuple[float, ...]]:
     """Return the times of the job's restarts, and the milliseconds from each one to the next."""
-    times = sorted({at for at, _ in known.evidence.exceptions})
+    times = sorted({at for at, _ in situation.evidence.exceptions})
     return times, tuple((b - a).total_seconds() * 1000 for a, b in pairwise(times))
 
 
 class Losses:
     """What a job loses under its present settings, and under other modes and intervals."""
 
-    def __init__(self, known: Situation, between: Interval) -> None:
+    def __init__(self, situation: Situation, between: Interval) -> None:
         """``between`` is the mean time between failures in milliseconds. The job must have recorded checkpoints."""
-        self._known = widened(known, LOSS_CHECKPOINTS_MAX)
+        self._known = widened(situation, LOSS_CHECKPOINTS_MAX)
         self._between = between
         self._recordings = Recordings(self._known)
         self._replays: dict[int | None, Replay | None] = {}
-        config = known.evidence.config
+        config = situation.evidence.config
         self._interval_ms = (config.interval_ms if config is not None else None) or 0
         self._pause_ms = float((config.min_pause_ms if config is not None else None) or 0)
         self._timeout_ms = config.timeout_ms if config is not None else None
@@ -160,13 +160,13 @@ class Losses:
         )
 
     @classmethod
-    def of_job(cls, known: Situation) -> Losses | None:
+    def of_job(cls, situation: Situation) -> Losses | None:
         """Return the losses of a job; None if its failures, its interval or its sync parts are not known."""
-        between = mean_time_between_failures_ms(known)
-        config = known.evidence.config
-        if between is None or config is None or not config.interval_ms or known.mode is None:
+        between = mean_time_between_failures_ms(situation)
+        config = situation.evidence.config
+        if between is None or config is None or not config.interval_ms or situation.mode is None:
             return None
-        return cls(known, between) if any(r.sync_ms is not None for r in known.recorded) else None
+        return cls(situation, between) if any(r.sync_ms is not None for r in situation.recorded) else None
 
     @property
     def between(self) -> Interval:
@@ -298,16 +298,16 @@ class Losses:
         return fmean(ms > CAP_WRITE_RATIO * min(limits) for ms in run.reads)
 
 
-def _store_speed(known: Situation) -> float | None:
+def _store_speed(situation: Situation) -> float | None:
     """Return the speed of the store in bytes per millisecond; None if no write took clearly longer than the smallest.
 
     If no checkpoint wrote enough to measure the speed, the time of the smallest writes counts as the latency of the
     store. The additional time of larger writes counts as the time for their bytes. Low quantiles leave out hanging
     writes.
     """
-    if known.store_bytes_per_ms is not None:
-        return known.store_bytes_per_ms
-    rows = [(r.written_bytes, r.own_async_ms, r) for r in known.recorded if r.written_bytes and r.own_async_ms]
+    if situation.store_bytes_per_ms is not None:
+        return situation.store_bytes_per_ms
+    rows = [(r.written_bytes, r.own_async_ms, r) for r in situation.recorded if r.written_bytes and r.own_async_ms]
     usual = median(size for size, _, _ in rows)
     if usual is None or usual < _WRITE_MIN_BYTES:
         return None
@@ -373,10 +373,10 @@ def loss_method(losses: Losses) -> str:
     )
 
 
-def loss_rows(known: Situation, losses: Losses) -> tuple[EvidenceRow, ...]:
+def loss_rows(situation: Situation, losses: Losses) -> tuple[EvidenceRow, ...]:
     """Return rows for the time between failures and for the sync parts."""
-    times, gaps = _failures(known)
-    sync = tuple(r.sync_ms for r in known.recorded)
+    times, gaps = _failures(situation)
+    sync = tuple(r.sync_ms for r in situation.recorded)
     return (
         EvidenceRow(
             "mean time between failures",
@@ -394,7 +394,7 @@ def loss_rows(known: Situation, losses: Losses) -> tuple[EvidenceRow, ...]:
             Basis.MEASURED,
             fmean(v for v in sync if v is not None),
             "ms",
-            checkpoint_ids=known.ids,
+            checkpoint_ids=situation.ids,
             values=sync,
         ),
     )

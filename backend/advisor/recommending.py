@@ -121,24 +121,24 @@ def advise(
     return advice_on(replace(known, predictor=Predictor(answers)), choice, is_simulated=is_simulated)
 
 
-def advice_on(known: Situation, choice: TierChoice | None, *, is_simulated: bool) -> Advice:
+def advice_on(situation: Situation, choice: TierChoice | None, *, is_simulated: bool) -> Advice:
     """Return the advice on a job whose facts are known, with the predictions of ``known.predictor``. See ``advise``."""
-    topics = topics_of(known.engine)
-    is_asked = _is_enough(known) and _without_checkpoints(known) is None and by_simulation.is_wanted(known)
-    simulated, why_unused = by_simulation.answers(known, choice) if is_asked else ({}, None)
+    topics = topics_of(situation.engine)
+    is_asked = _is_enough(situation) and _without_checkpoints(situation) is None and by_simulation.is_wanted(situation)
+    simulated, why_unused = by_simulation.answers(situation, choice) if is_asked else ({}, None)
     is_decider = is_asked and by_simulation.is_decider(choice, is_simulated=is_simulated)
-    known = replace(known, undecided=why_unused if is_decider else None)
-    answers = [_asked(known, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]
-    advice = _advice(known.evidence, answers, len(known.recorded), known)
-    is_lacking = known.predictor.has_missed or (is_asked and choice is not None and choice.why_not is not None)
+    situation = replace(situation, undecided=why_unused if is_decider else None)
+    answers = [_asked(situation, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]
+    advice = _advice(situation.evidence, answers, len(situation.recorded), situation)
+    is_lacking = situation.predictor.has_missed or (is_asked and choice is not None and choice.why_not is not None)
     is_due = choice is None or choice.is_due(
-        known.evidence.config, known.evidence.now, known.ids, is_lacking=is_lacking
+        situation.evidence.config, situation.evidence.now, situation.ids, is_lacking=is_lacking
     )
     return replace(
         advice,
         chosen_by=by_simulation.chosen_by(choice, why_unused, is_decider=is_decider) if is_asked else None,
         is_choice_due=is_due and is_asked,
-        is_answer_due=is_due and known.predictor.was_asked,
+        is_answer_due=is_due and situation.predictor.was_asked,
     )
 
 
@@ -160,7 +160,7 @@ def _of_query(evidence: JobEvidence, engine: EngineCapabilities, settings_since:
     return _advice(evidence, answers, count, None)
 
 
-def _advice(evidence: JobEvidence, answers: Sequence[_Answer], count: int, known: Situation | None) -> Advice:
+def _advice(evidence: JobEvidence, answers: Sequence[_Answer], count: int, situation: Situation | None) -> Advice:
     kept = _reconciled([kept_within(evidence.config, evidence.topology, a) for a in answers])
     given = tuple(a for a in kept if isinstance(a, Recommendation))
     said = {failing.LINT_OF[a.topic] for a in given if a.topic in failing.LINT_OF}
@@ -168,7 +168,7 @@ def _advice(evidence: JobEvidence, answers: Sequence[_Answer], count: int, known
         recommendations=given,
         silences=tuple(a for a in kept if isinstance(a, NoAdvice)),
         considered_count=count,
-        lints=() if known is None else tuple(lint for lint in lints_of(known) if lint.code not in said),
+        lints=() if situation is None else tuple(lint for lint in lints_of(situation) if lint.code not in said),
     )
 
 
@@ -194,39 +194,41 @@ def _words(topic: Topic) -> str:
     )
 
 
-def _is_enough(known: Situation) -> bool:
-    return len(known.recorded) >= CHECKPOINTS_MIN_COUNT
+def _is_enough(situation: Situation) -> bool:
+    return len(situation.recorded) >= CHECKPOINTS_MIN_COUNT
 
 
-def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer], simulated: _Answer | None) -> _Answer:
-    if (why := _without_checkpoints(known)) is not None:
+def _asked(
+    situation: Situation, topic: Topic, rule: Callable[[Situation], _Answer], simulated: _Answer | None
+) -> _Answer:
+    if (why := _without_checkpoints(situation)) is not None:
         return NoAdvice(topic, "AD-3", why)
-    if not _is_enough(known):
-        count = len(known.recorded)
+    if not _is_enough(situation):
+        count = len(situation.recorded)
         many = {0: "no checkpoint has", 1: "only 1 checkpoint has"}.get(count, f"only {count} checkpoints have")
         text = f"{many} completed or failed under these settings; advice needs {CHECKPOINTS_MIN_COUNT}"
         return NoAdvice(topic, "AD-3", text)
-    answer = rule(known) if simulated is None else simulated
-    return _as_shown(known, answer) if isinstance(answer, Recommendation) else answer
+    answer = rule(situation) if simulated is None else simulated
+    return _as_shown(situation, answer) if isinstance(answer, Recommendation) else answer
 
 
-def _without_checkpoints(known: Situation) -> str | None:
+def _without_checkpoints(situation: Situation) -> str | None:
     """Return why the job takes no checkpoints at present, or None. Advice from its earlier ones would mislead."""
-    if known.diagnosis.health is Health.OFF:
+    if situation.diagnosis.health is Health.OFF:
         return "checkpointing is off"
-    if known.diagnosis.verdict.kind is VerdictKind.REFUSED:
+    if situation.diagnosis.verdict.kind is VerdictKind.REFUSED:
         return "no checkpoint begins at present: first remove what the verdict names"
     return None
 
 
-def _as_shown(known: Situation, advice: Recommendation) -> Recommendation:
+def _as_shown(situation: Situation, advice: Recommendation) -> Recommendation:
     """Add who predicts, and to each prediction the recorded values, with which the result is compared later."""
     values = {
-        Metric.DURATION: tuple(r.duration_ms for r in known.recorded),
-        Metric.PERSISTED: tuple(r.persisted_bytes for r in known.recorded),
-        Metric.WRITTEN: tuple(r.written_bytes for r in known.recorded),
+        Metric.DURATION: tuple(r.duration_ms for r in situation.recorded),
+        Metric.PERSISTED: tuple(r.persisted_bytes for r in situation.recorded),
+        Metric.WRITTEN: tuple(r.written_bytes for r in situation.recorded),
     }
-    answer = known.predictor.of(advice.proposed)
+    answer = situation.predictor.of(advice.proposed)
     return replace(
         advice,
         expected=tuple(replace(e, before_values=values.get(e.metric, ())) for e in advice.expected),

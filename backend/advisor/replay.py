@@ -89,13 +89,13 @@ class Replay:
 class Recordings:
     """The recorded checkpoints of a job, prepared for replay under several candidates."""
 
-    def __init__(self, known: Situation) -> None:
-        self._known = known
-        rows = [r for r in known.recorded if r.phases and not (r.is_failed and not r.is_expired)]
-        rooms = None if known.queues is None else _Rooms.of(known, known.queues)
-        self._arrivals = [] if rooms is None else [_Arrivals(known, rooms, r) for r in rows]
+    def __init__(self, situation: Situation) -> None:
+        self._known = situation
+        rows = [r for r in situation.recorded if r.phases and not (r.is_failed and not r.is_expired)]
+        rooms = None if situation.queues is None else _Rooms.of(situation, situation.queues)
+        self._arrivals = [] if rooms is None else [_Arrivals(situation, rooms, r) for r in rows]
         self._late_ms = median(r.travel_ms for r in rows if r.travel_ms is not None) or 0.0
-        self._way = _longest_way(known)
+        self._way = _longest_way(situation)
         self._replays: dict[int | None, Replay] = {}
 
     @property
@@ -132,13 +132,13 @@ class Recordings:
         return made
 
 
-def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interval:
+def write_ms(situation: Situation, total_bytes: float, most_bytes: float) -> Interval:
     """Return the milliseconds to write ``total_bytes`` of in-flight data.
 
     ``most_bytes`` is what the subtask with the most data writes. If the store's speed was not measured, this amount
     determines the time.
     """
-    speed = known.store_bytes_per_ms
+    speed = situation.store_bytes_per_ms
     if speed is not None:
         likely = total_bytes / speed
         return Interval(likely, likely / WRITE_SPREAD, likely * WRITE_SPREAD)
@@ -149,20 +149,20 @@ def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interva
     )
 
 
-def duration_method(known: Situation) -> str:
+def duration_method(situation: Situation) -> str:
     """Return the text that explains how durations were computed."""
-    if known.store_bytes_per_ms is not None:
-        store = f"half to twice the measured {known.store_bytes_per_ms / 1000:.1f} MB/s of the store"
+    if situation.store_bytes_per_ms is not None:
+        store = f"half to twice the measured {situation.store_bytes_per_ms / 1000:.1f} MB/s of the store"
     else:
         store = "a store of 5 to 500 MB/s a subtask, because no upload was large enough to measure its speed"
-    return DURATION_METHOD.format(count=len(known.recorded), store=store)
+    return DURATION_METHOD.format(count=len(situation.recorded), store=store)
 
 
-def persisted_method(known: Situation) -> str:
+def persisted_method(situation: Situation) -> str:
     """Return the text that explains how persisted bytes were computed."""
-    readings = known.queues.reading_count if known.queues is not None else 0
+    readings = situation.queues.reading_count if situation.queues is not None else 0
     many = "one reading" if readings == 1 else f"{readings} readings"
-    return PERSISTED_METHOD.format(count=len(known.recorded), readings=many)
+    return PERSISTED_METHOD.format(count=len(situation.recorded), readings=many)
 
 
 def _mode(aligned_timeout_ms: int | None) -> Mode:
@@ -185,8 +185,8 @@ def _persisted(queues: Queues, values: Sequence[float]) -> Interval:
     )
 
 
-def _expired(known: Situation, outcomes: Sequence[Outcome]) -> Interval | None:
-    timeout_ms = known.evidence.config.timeout_ms if known.evidence.config is not None else None
+def _expired(situation: Situation, outcomes: Sequence[Outcome]) -> Interval | None:
+    timeout_ms = situation.evidence.config.timeout_ms if situation.evidence.config is not None else None
     if not timeout_ms:
         return None
     count = len(outcomes)
@@ -198,7 +198,7 @@ def _expired(known: Situation, outcomes: Sequence[Outcome]) -> Interval | None:
 
 
 def _outcome(
-    known: Situation, arrivals: _Arrivals, timeout_ms: int | None, late_ms: float, way: tuple[int, float]
+    situation: Situation, arrivals: _Arrivals, timeout_ms: int | None, late_ms: float, way: tuple[int, float]
 ) -> Outcome:
     r = arrivals.recorded
     natural = arrivals.duration_ms
@@ -215,7 +215,7 @@ def _outcome(
     scale = min(1.0, (r.travel_ms or late_ms) / late_ms) if late_ms > 0 else 1.0
     persisted = scale * sum(float(row.sum()) for row in overtaken)
     most = scale * max((float(row.max(initial=0.0)) for row in overtaken), default=0.0)
-    overtaking = _unaligned(r, write_ms(known, persisted, most), way)
+    overtaking = _unaligned(r, write_ms(situation, persisted, most), way)
     shifted = Interval(*(v + timeout_ms for v in (overtaking.value, overtaking.low, overtaking.high)))
     return Outcome(shifted, persisted, is_natural=False)
 
@@ -235,12 +235,12 @@ def _unaligned(r: Recorded, written: Interval, way: tuple[int, float]) -> Interv
     )
 
 
-def _longest_way(known: Situation) -> tuple[int, float]:
+def _longest_way(situation: Situation) -> tuple[int, float]:
     """Find the path from a source that takes longest if each vertex on it processes one record.
 
     Return the number of exchanges on this path, and the sum of the record times in milliseconds.
     """
-    topology = known.evidence.topology
+    topology = situation.evidence.topology
     best: dict[VertexId, tuple[float, int]] = {}
     for vertex in topology.vertices:
         above = [best[u] for u in topology.upstream(vertex.id) if u in best]
@@ -248,7 +248,7 @@ def _longest_way(known: Situation) -> tuple[int, float]:
             best[vertex.id] = (0.0, 0)
             continue
         total, hops = max(above)
-        best[vertex.id] = (total + known.steps_ms.get(vertex.id, _STEP_UNKNOWN_MS), hops + 1)
+        best[vertex.id] = (total + situation.steps_ms.get(vertex.id, _STEP_UNKNOWN_MS), hops + 1)
     total, hops = max(best.values(), default=(0.0, 0))
     return hops, total
 
@@ -266,22 +266,22 @@ class _Rooms:
     """How long the queues in front of a vertex take to drain; 0 if that is not known."""
 
     @classmethod
-    def of(cls, known: Situation, queues: Queues) -> _Rooms:
-        topology = known.evidence.topology
+    def of(cls, situation: Situation, queues: Queues) -> _Rooms:
+        topology = situation.evidence.topology
         ids = [v.id for v in topology.vertices]
         above = {v: topology.upstream(v) for v in ids}
         return cls(
             out_bytes={v: array_of(queues.out_bytes.get(v, ())) for v in ids},
             in_bytes={v: array_of(queues.in_bytes.get(v, ())) for v in ids},
-            intake={v: array_of(known.intake_bytes_per_ms.get(v, ())) for v in ids},
+            intake={v: array_of(situation.intake_bytes_per_ms.get(v, ())) for v in ids},
             above=above,
             below={v: topology.downstream(v) for v in ids},
-            drain_ms={v: _drain_ms(known, queues, v, above[v]) for v in ids},
+            drain_ms={v: _drain_ms(situation, queues, v, above[v]) for v in ids},
         )
 
 
-def _drain_ms(known: Situation, queues: Queues, vertex_id: VertexId, above: Sequence[VertexId]) -> float:
-    speed = known.drain_bytes_per_ms.get(vertex_id)
+def _drain_ms(situation: Situation, queues: Queues, vertex_id: VertexId, above: Sequence[VertexId]) -> float:
+    speed = situation.drain_bytes_per_ms.get(vertex_id)
     if not speed:
         return 0.0
     queued = sum(sum(queues.out_bytes.get(u, ())) for u in above)
@@ -295,8 +295,8 @@ class _Arrivals:
     to drain.
     """
 
-    def __init__(self, known: Situation, rooms: _Rooms, r: Recorded) -> None:
-        self._known = known
+    def __init__(self, situation: Situation, rooms: _Rooms, r: Recorded) -> None:
+        self._known = situation
         self._rooms = rooms
         self.recorded = r
         self.is_guessed = False
@@ -304,7 +304,7 @@ class _Arrivals:
         self.last: dict[VertexId, Floats] = {}
         self._exchanges: dict[tuple[VertexId, VertexId], _Exchange] = {}
         self._overtaken: dict[float, list[Floats]] = {}
-        for vertex in known.evidence.topology.vertices:
+        for vertex in situation.evidence.topology.vertices:
             phases = r.phases.get(vertex.id)
             if phases:
                 self._add(vertex.id, phases)

@@ -18,31 +18,31 @@ def bytes_span(value: Interval) -> str:
     return f"{say.size(value.value)} ({say.size(value.low)} to {say.size(value.high)})"
 
 
-def unaligned_preconditions(known: Situation) -> tuple[Precondition, ...]:
+def unaligned_preconditions(situation: Situation) -> tuple[Precondition, ...]:
     """Return the conditions that must hold before unaligned checkpoints are enabled (R-UC-10)."""
-    config = known.evidence.config
+    config = situation.evidence.config
     concurrent = config.max_concurrent if config is not None else None
     is_one = None if concurrent is None else concurrent == 1
     extra = "" if is_one is not False else f"; now {concurrent} may run: set max-concurrent-checkpoints to 1 first"
-    if is_one is False and known.engine.is_flink_release:
+    if is_one is False and situation.engine.is_flink_release:
         # Flink starts no job with both settings, so that the change has both.
         is_one, extra = None, f"; now {concurrent} may run, and the change allows one"
     mode = config.mode if config is not None else None
     return (
-        Precondition("exactly-once checkpoints", None if mode is None else known.is_exactly_once),
+        Precondition("exactly-once checkpoints", None if mode is None else situation.is_exactly_once),
         Precondition(f"one checkpoint at a time{extra}", is_one),
         Precondition("no tool reads the checkpoints' files, and no change of the job graph is planned", None),
     )
 
 
 def unaligned_risks(
-    known: Situation, persisted: Interval, restore: Interval | None, *, every_ms: int | None = None
+    situation: Situation, persisted: Interval, restore: Interval | None, *, every_ms: int | None = None
 ) -> tuple[str, ...]:
     """Return the costs and risks of unaligned checkpoints (CM-7, GR-2, GR-4, SV-1, RC-9).
 
     ``every_ms`` is the proposed interval; None if it stays as it is.
     """
-    config = known.evidence.config
+    config = situation.evidence.config
     every_ms = every_ms or (config.interval_ms if config is not None else None)
     hourly = f", up to {say.size(persisted.high * 3_600_000 / every_ms)} an hour" if every_ms else ""
     risks = [
@@ -59,12 +59,12 @@ def unaligned_risks(
     return tuple(risks)
 
 
-def cause_words(known: Situation) -> str:
+def cause_words(situation: Situation) -> str:
     """Return the cause that the verdict names, as a problem that a change of settings leaves."""
-    verdict = known.diagnosis.verdict
+    verdict = situation.diagnosis.verdict
     where = ""
     if verdict.vertex is not None:
-        vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
+        vertex = situation.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
         count = vertex.parallelism if vertex is not None else len(verdict.subtasks)
         where = say.where(say.vertex(verdict.vertex), verdict.subtasks, count)
     is_one = len(verdict.subtasks) < 2
@@ -78,16 +78,16 @@ def cause_words(known: Situation) -> str:
     }.get(verdict.kind, "the cause of the queues: throughput and waiting times stay the same")
 
 
-def will_not_cure(known: Situation) -> tuple[str, ...]:
+def will_not_cure(situation: Situation) -> tuple[str, ...]:
     """Return the problems that remain in every checkpoint mode (R-UC-3, R-UC-4)."""
-    found = [cause_words(known), "slow savepoints: they are always aligned"]
-    slow_sync = [r.sync_ms for r in known.recorded if r.sync_ms is not None]
+    found = [cause_words(situation), "slow savepoints: they are always aligned"]
+    slow_sync = [r.sync_ms for r in situation.recorded if r.sync_ms is not None]
     if slow_sync and max(slow_sync) >= 1:
         found.append(f"the sync part of snapshots, here up to {say.duration(max(slow_sync))}")
     return tuple(found)
 
 
-def withdrawn_if(known: Situation, proposed: Setting) -> tuple[str, ...]:
+def withdrawn_if(situation: Situation, proposed: Setting) -> tuple[str, ...]:
     """Return the changes after which the advice is no longer valid."""
     found = [
         "back-pressure falls below 50 %, or checkpoints become healthy without the change",
@@ -96,6 +96,6 @@ def withdrawn_if(known: Situation, proposed: Setting) -> tuple[str, ...]:
     ]
     if proposed.aligned_timeout_ms:
         found.append(f"barriers of healthy checkpoints take nearly {say.duration(proposed.aligned_timeout_ms)}")
-    if not known.engine.overtakes_everywhere:
+    if not situation.engine.overtakes_everywhere:
         found.append("the queue is at a broadcast or pointwise exchange: unaligned barriers do not overtake there")
     return tuple(found)

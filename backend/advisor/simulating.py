@@ -22,21 +22,21 @@ from backend.advisor.twin.tiers.tiers import QuickTiers, TieredModel
 from backend.domain.errors import InvalidInputError, NotModelledError, TooLargeError
 
 
-def simulate(known: Situation) -> TierChoice:
+def simulate(situation: Situation) -> TierChoice:
     """Return what the fast simulation chooses for a job, and what it predicts for each of its cards.
 
     The caller sees to it that the simulation is compiled.
     """
-    job = _Job(known)
-    choice = choose(known, model_of=lambda _: job.tiered.best)
-    return answered(known, choice, job.answer)
+    job = _Job(situation)
+    choice = choose(situation, model_of=lambda _: job.tiered.best)
+    return answered(situation, choice, job.answer)
 
 
-def answered(known: Situation, choice: TierChoice, predict: Callable[[WhatIf], Outcome | None]) -> TierChoice:
+def answered(situation: Situation, choice: TierChoice, predict: Callable[[WhatIf], Outcome | None]) -> TierChoice:
     """Return a choice with the answers to what the cards ask that follow from it. Without a model, it has none."""
     predictor = Predictor(predict=predict)
     try:
-        advice_on(replace(known, predictor=predictor), choice, is_simulated=True)
+        advice_on(replace(situation, predictor=predictor), choice, is_simulated=True)
     except NotModelledError:
         return choice
     # What a card does not show is not stored.
@@ -50,9 +50,9 @@ def answered(known: Situation, choice: TierChoice, predict: Callable[[WhatIf], O
 class _Job:
     """A job's model, once it is needed, and what was predicted with it."""
 
-    def __init__(self, known: Situation) -> None:
-        self._known = known
-        self._evidence = known.modelled or known.evidence
+    def __init__(self, situation: Situation) -> None:
+        self._known = situation
+        self._evidence = situation.modelled or situation.evidence
         self._outcomes: dict[tuple[WhatIf, Tier], Outcome] = {}
 
     @cached_property

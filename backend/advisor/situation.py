@@ -308,22 +308,22 @@ def situation(
     )
 
 
-def widened(known: Situation, count_max: int) -> Situation:
+def widened(before: Situation, count_max: int) -> Situation:
     """Return the situation with up to ``count_max`` recorded checkpoints. Everything else stays as it is."""
-    newest = judged_checkpoints(known.evidence.checkpoints, has_restarts=known.case.has_restarts, count_max=count_max)
-    there = {r.id: r for r in known.recorded}
-    rows = tuple(there.get(c.header.checkpoint_id) or _recorded(c, known.evidence, None) for c in newest)
-    return replace(known, recorded=rows, store_bytes_per_ms=_store_speed(rows))
+    newest = judged_checkpoints(before.evidence.checkpoints, has_restarts=before.case.has_restarts, count_max=count_max)
+    there = {r.id: r for r in before.recorded}
+    rows = tuple(there.get(c.header.checkpoint_id) or _recorded(c, before.evidence, None) for c in newest)
+    return replace(before, recorded=rows, store_bytes_per_ms=_store_speed(rows))
 
 
-def drain_times(known: Situation) -> list[float]:
+def drain_times(situation: Situation) -> list[float]:
     """Return the milliseconds that the queues before each vertex take to drain, of those whose rate is known."""
-    if known.queues is None:
+    if situation.queues is None:
         return []
-    topology, queues = known.evidence.topology, known.queues
+    topology, queues = situation.evidence.topology, situation.queues
     found = []
     for vertex in topology.vertices:
-        speed = known.drain_bytes_per_ms.get(vertex.id)
+        speed = situation.drain_bytes_per_ms.get(vertex.id)
         queued = sum(sum(queues.out_bytes.get(u, ())) for u in topology.upstream(vertex.id))
         queued += sum(queues.in_bytes.get(vertex.id, ()))
         if speed and topology.upstream(vertex.id):

@@ -51,9 +51,9 @@ _WAITS = "They do not compare what settings lose to checkpoints and failures: on
 Answer = Recommendation | NoAdvice
 
 
-def is_wanted(known: Situation) -> bool:
+def is_wanted(situation: Situation) -> bool:
     """Return whether the fast simulation could choose settings for this job."""
-    return refusal_of_settings(known) is None and Losses.of_job(known) is not None
+    return refusal_of_settings(situation) is None and Losses.of_job(situation) is not None
 
 
 def is_decider(choice: TierChoice | None, *, is_simulated: bool) -> bool:
@@ -81,19 +81,19 @@ def chosen_by(choice: TierChoice | None, why_unused: str | None, *, is_decider: 
     return ChosenBy(None, f"Rules and replayed checkpoints chose, because {why_unused}.{waits}")
 
 
-def answers(known: Situation, choice: TierChoice | None) -> tuple[Mapping[Topic, Answer], str | None]:
+def answers(situation: Situation, choice: TierChoice | None) -> tuple[Mapping[Topic, Answer], str | None]:
     """Return the answers that follow from a choice; if there are none, the second value is the reason.
 
     The answers replace those of the rules. If the mode must now stay as it is, the only answer is on the interval: the
     best interval that the simulation found for the present mode.
     """
-    why = _why_unused(known, choice)
-    losses = Losses.of_job(known)
+    why = _why_unused(situation, choice)
+    losses = Losses.of_job(situation)
     if why is not None or choice is None or choice.now is None or losses is None:
         return {}, why or "the fast simulation cannot choose for this job"
     best = choice.best
     topics: tuple[Topic, ...] = (Topic.MODE, Topic.IN_FLIGHT, Topic.INTERVAL)
-    refusal = refusal_of_modes(known)
+    refusal = refusal_of_modes(situation)
     if refusal is not None:
         best, topics = _in_present_mode(choice, choice.now), (Topic.INTERVAL,)
     if best is None:
@@ -105,19 +105,19 @@ def answers(known: Situation, choice: TierChoice | None) -> tuple[Mapping[Topic,
             f" and failures than the present ones ({lost} of the time)"
         )
         return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics}, None
-    made = _recommendation(known, choice.now, best, choice, losses)
+    made = _recommendation(situation, choice.now, best, choice, losses)
     text = f"the fast simulation chose mode, in-flight data and interval together: {made.headline}"
     return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics} | {made.topic: made}, None
 
 
-def _why_unused(known: Situation, choice: TierChoice | None) -> str | None:
+def _why_unused(situation: Situation, choice: TierChoice | None) -> str | None:
     if choice is None:
         return "the fast simulation has not compared any settings for this job yet"
     if choice.why_not is not None:
         return f"the fast simulation cannot choose for this job: {choice.why_not}"
-    if choice.config != known.evidence.config:
+    if choice.config != situation.evidence.config:
         return "the settings were changed since the fast simulation compared them"
-    if not choice.holds(known.evidence.config, known.evidence.now):
+    if not choice.holds(situation.evidence.config, situation.evidence.now):
         hours = HOLDS.total_seconds() / 3600
         return f"the fast simulation compared settings more than {hours:g} hours ago, and the load may have changed"
     return None
@@ -144,11 +144,13 @@ def _topic(now: Chosen, best: Chosen) -> Topic:
     return Topic.INTERVAL if best.inflight_cap_bytes == now.inflight_cap_bytes else Topic.IN_FLIGHT
 
 
-def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses) -> Recommendation:
+def _recommendation(
+    situation: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses
+) -> Recommendation:
     topic = _topic(now.chosen, best.chosen)
-    current, proposed = with_needed(known, *_settings(now.chosen, best.chosen))
-    changes = changes_of(known.engine, current, proposed)
-    expected = _expected(known, proposed, now, best, choice, losses)
+    current, proposed = with_needed(situation, *_settings(now.chosen, best.chosen))
+    changes = changes_of(situation.engine, current, proposed)
+    expected = _expected(situation, proposed, now, best, choice, losses)
     found = {e.metric: e.predicted for e in expected}
     duration, persisted = found[Metric.DURATION], found[Metric.PERSISTED]
     lost = next(e for e in expected if e.metric is Metric.LOST)
@@ -158,18 +160,18 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
     restore = found.get(Metric.RESTORE)
     risks: tuple[str, ...] = ()
     if is_new_mode and overtakes:
-        risks += unaligned_risks(known, persisted, restore, every_ms=best.chosen.interval_ms)
-        risks += (*forced_risk(proposed), *risks_of_version(known))
+        risks += unaligned_risks(situation, persisted, restore, every_ms=best.chosen.interval_ms)
+        risks += (*forced_risk(proposed), *risks_of_version(situation))
     risks += _risks_of_less(now.chosen, best.chosen)
     if best.chosen.interval_ms != now.chosen.interval_ms:
         risks += risks_of_longer() if is_longer else ("checkpoints load the store more often",)
     preconditions: tuple[Precondition, ...] = ()
     if is_new_mode and overtakes:
-        preconditions += unaligned_preconditions(known)
-        preconditions += conditions(known, duration, restore, best.chosen.interval_ms)
+        preconditions += unaligned_preconditions(situation)
+        preconditions += conditions(situation, duration, restore, best.chosen.interval_ms)
     if best.chosen.interval_ms != now.chosen.interval_ms:
-        preconditions += transactions(known, best.chosen.interval_ms, duration.high)
-    confidence, why = _confidence(known, choice, now)
+        preconditions += transactions(situation, best.chosen.interval_ms, duration.high)
+    confidence, why = _confidence(situation, choice, now)
     directions = {
         Topic.INTERVAL: "raise" if is_longer else "lower",
         Topic.IN_FLIGHT: "uncap" if proposed.is_uncapped else None,
@@ -187,16 +189,16 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
         proposed=proposed,
         changes=changes,
         expected=expected,
-        candidates=_candidates(known, proposed, now, best, choice) if is_new_mode else (),
-        evidence=_evidence(known, expected, now, best, choice, losses),
+        candidates=_candidates(situation, proposed, now, best, choice) if is_new_mode else (),
+        evidence=_evidence(situation, expected, now, best, choice, losses),
         confidence=confidence,
         confidence_reason=why,
         preconditions=preconditions,
         risks=risks,
-        will_not_cure=will_not_cure(known) if is_new_mode else (cause_words(known), "the failures themselves"),
+        will_not_cure=will_not_cure(situation) if is_new_mode else (cause_words(situation), "the failures themselves"),
         withdrawn_if=("the load of the job or the time between failures changes",),
-        how_to=how_to(known.engine, changes),
-        checkpoint_ids=known.ids,
+        how_to=how_to(situation.engine, changes),
+        checkpoint_ids=situation.ids,
         direction=directions.get(topic),
         chosen_by=Tier.FAST.value,
     )
@@ -263,20 +265,20 @@ def _headline(now: Chosen, best: Chosen, topic: Topic) -> str:
 
 
 def _expected(
-    known: Situation, proposed: Setting, now: Scored, best: Scored, choice: TierChoice, losses: Losses
+    situation: Situation, proposed: Setting, now: Scored, best: Scored, choice: TierChoice, losses: Losses
 ) -> tuple[Expected, ...]:
     method = (
         f"fast simulation of the job's model; {choice.error_words}. The interval holds 90 % of the next checkpoints"
     )
     found = [
-        _one(Metric.DURATION, known.duration_ms, best.duration_ms, method, is_at_least=known.is_cut_off),
-        _one(Metric.PERSISTED, median(r.persisted_bytes for r in known.recorded), best.persisted_bytes, method),
+        _one(Metric.DURATION, situation.duration_ms, best.duration_ms, method, is_at_least=situation.is_cut_off),
+        _one(Metric.PERSISTED, median(r.persisted_bytes for r in situation.recorded), best.persisted_bytes, method),
     ]
-    if known.expired_ratio or best.expired_ratio.high > 0:
-        found.append(_one(Metric.EXPIRED, known.expired_ratio, best.expired_ratio, method))
-    expected = known.predictor.expected(proposed, found)
+    if situation.expired_ratio or best.expired_ratio.high > 0:
+        found.append(_one(Metric.EXPIRED, situation.expired_ratio, best.expired_ratio, method))
+    expected = situation.predictor.expected(proposed, found)
     persisted = next(e.predicted for e in expected if e.metric is Metric.PERSISTED)
-    restore = longer_restore(known, persisted) if best.chosen.mode is not Mode.ALIGNED else ()
+    restore = longer_restore(situation, persisted) if best.chosen.mode is not Mode.ALIGNED else ()
     return (*expected, *restore, _lost(now, best, losses))
 
 
@@ -301,7 +303,7 @@ def _lost(now: Scored, best: Scored, losses: Losses) -> Expected:
 
 
 def _candidates(
-    known: Situation, proposed: Setting, now: Scored, best: Scored, choice: TierChoice
+    situation: Situation, proposed: Setting, now: Scored, best: Scored, choice: TierChoice
 ) -> tuple[Candidate, ...]:
     shown: dict[int | None, Scored] = {now.chosen.aligned_timeout_ms: now, best.chosen.aligned_timeout_ms: best}
     for one in choice.by_mode:
@@ -309,7 +311,7 @@ def _candidates(
     order = sorted(
         shown.values(), key=lambda s: (s.chosen.aligned_timeout_ms is not None, s.chosen.aligned_timeout_ms or 0)
     )
-    return known.predictor.candidates(
+    return situation.predictor.candidates(
         [
             (
                 Candidate(
@@ -318,7 +320,7 @@ def _candidates(
                     duration_ms=s.duration_ms,
                     persisted_bytes=s.persisted_bytes,
                     # What was measured counts more than what was simulated.
-                    expired_ratio=known.expired_ratio if s is now else s.expired_ratio.value,
+                    expired_ratio=situation.expired_ratio if s is now else s.expired_ratio.value,
                     is_current=s is now,
                     is_proposed=s is best,
                 ),
@@ -330,14 +332,14 @@ def _candidates(
 
 
 def _evidence(
-    known: Situation,
+    situation: Situation,
     expected: Sequence[Expected],
     now: Scored,
     best: Scored,
     choice: TierChoice,
     losses: Losses,
 ) -> tuple[EvidenceRow, ...]:
-    rows: tuple[EvidenceRow, ...] = mode_rows(known, *known.held) if known.held is not None else ()
+    rows: tuple[EvidenceRow, ...] = mode_rows(situation, *situation.held) if situation.held is not None else ()
     found = [
         EvidenceRow(
             f"least loss of {choice.setting_count} simulated settings",
@@ -367,18 +369,18 @@ def _evidence(
         for e in expected
         if e.metric in counted and abs(counted[e.metric] - e.predicted.value) > _COUNTED_MIN * counted[e.metric]
     ]
-    return (*rows, *loss_rows(known, losses), *found)
+    return (*rows, *loss_rows(situation, losses), *found)
 
 
-def _confidence(known: Situation, choice: TierChoice, now: Scored) -> tuple[Confidence, str]:
-    measured, simulated = known.expired_ratio or 0.0, now.expired_ratio.value
+def _confidence(situation: Situation, choice: TierChoice, now: Scored) -> tuple[Confidence, str]:
+    measured, simulated = situation.expired_ratio or 0.0, now.expired_ratio.value
     if abs(simulated - measured) > EXPIRED_ERROR_MAX:
         text = (
             f"{choice.error_words}; in the simulation {say.percent(simulated)} of the checkpoints would expire now, and"
             f" {say.percent(measured)} did: queues may still be filling"
         )
         return Confidence.LOW, text
-    worst = known.diagnosis.verdict.confidence
+    worst = situation.diagnosis.verdict.confidence
     if worst is Confidence.LOW:
         return Confidence.LOW, f"{choice.error_words}; the verdict has low confidence"
     if choice.error_ratio is None or abs(choice.error_ratio) > _FAIR_ERROR:

@@ -71,7 +71,7 @@ class _Job:
     The model has no hanging writes: ``hangs`` are added to what was simulated, for any interval.
     """
 
-    known: Situation
+    situation: Situation
     model: JobModel
     losses: Losses
     present: Chosen
@@ -95,7 +95,7 @@ class _Job:
         """
         limits = min(interval_ms, self.present.interval_ms) / 2, self.model.settings.timeout_ms / 3
         found = self.bytes_per_ms * CAP_WRITE_RATIO * min(limits)
-        return found if self.known.series is None else min(found, self.known.series.limit_bytes)
+        return found if self.situation.series is None else min(found, self.situation.series.limit_bytes)
 
     def heavy_ratio(self, chosen: Chosen, persisted_bytes: Interval, mean_bytes: float) -> float:
         """Return the share of the checkpoints that persist more than the limit, ``mean_bytes`` on average.
@@ -108,7 +108,7 @@ class _Job:
 
 
 def choose(
-    known: Situation,
+    situation: Situation,
     *,
     model_of: Callable[[Situation], JobModel] | None = None,
     predict_with: Callable[[JobModel, WhatIf], Outcome] | None = None,
@@ -118,45 +118,49 @@ def choose(
     The caller sees to it that the simulation is compiled. ``model_of`` builds the job's model, and ``predict_with``
     predicts one setting; both use the fast tier by default.
     """
-    nothing = refused(known, None)
-    refusal, losses = refusal_of_settings(known), Losses.of_job(known)
+    nothing = refused(situation, None)
+    refusal, losses = refusal_of_settings(situation), Losses.of_job(situation)
     if refusal is not None or losses is None:
         return replace(nothing, why_not=refusal or "the time between failures is not known")
     try:
-        model = (model_of or _calibrated)(known)
+        model = (model_of or _calibrated)(situation)
         problem = fast.size_problem(model)
         if problem is not None:
             return replace(nothing, why_not=problem)
-        return _choice(nothing, _job(known, model, losses), predict_with or _in_fast)
+        return _choice(nothing, _job(situation, model, losses), predict_with or _in_fast)
     except DomainError as error:
         return replace(nothing, why_not=str(error))
 
 
-def refused(known: Situation, why_not: str | None) -> TierChoice:
+def refused(situation: Situation, why_not: str | None) -> TierChoice:
     """Return a choice that chose nothing, with the reason."""
-    newest = max((r.id for r in known.recorded), default=0)
-    evidence = known.evidence
+    newest = max((r.id for r in situation.recorded), default=0)
+    evidence = situation.evidence
     return TierChoice(
-        made_at=evidence.now, newest_id=newest, config=evidence.config, why_not=why_not, series=known.series
+        made_at=evidence.now, newest_id=newest, config=evidence.config, why_not=why_not, series=situation.series
     )
 
 
-def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
+def _job(situation: Situation, model: JobModel, losses: Losses) -> _Job:
     present = Chosen(
         mode=model.settings.mode,
-        aligned_timeout_ms=known.aligned_timeout_ms,
+        aligned_timeout_ms=situation.aligned_timeout_ms,
         inflight_cap_bytes=model.settings.inflight_cap_bytes,
         interval_ms=round(model.settings.interval_ms),
     )
     seen = model.store.shared_bytes_per_ms or model.store.small_bytes_per_ms
-    speed = seen or known.store_bytes_per_ms or losses.bytes_per_ms
+    speed = seen or situation.store_bytes_per_ms or losses.bytes_per_ms
     bare = replace(model, store=replace(model.store, hangs=NO_HANGS))
     hangs = model.store.hangs.without_endless()
-    return _Job(known, bare, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode))
+    return _Job(
+        situation, bare, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, situation.mode)
+    )
 
 
-def _calibrated(known: Situation) -> JobModel:
-    return calibrated(known.modelled or known.evidence, engine=known.engine, version=known.version, tier=Tier.FAST)
+def _calibrated(situation: Situation) -> JobModel:
+    return calibrated(
+        situation.modelled or situation.evidence, engine=situation.engine, version=situation.version, tier=Tier.FAST
+    )
 
 
 def _in_fast(model: JobModel, what_if: WhatIf) -> Outcome:
@@ -193,7 +197,7 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
     measured, now = _expired_ratio(job.losses), scored[job.present]
     if now is not None:
         simulated = _mean_ms(outcomes[job.present], job.model.settings.timeout_ms)
-        job = replace(job, late=LateBarriers.of(job.known, job.losses.recorded, simulated))
+        job = replace(job, late=LateBarriers.of(job.situation, job.losses.recorded, simulated))
         scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
     if now is not None:
         # What expires now, although the simulation explains it neither by the model nor by the writes that hung.
@@ -257,7 +261,7 @@ def _is_unexplained(job: _Job, outcome: Outcome) -> bool:
     if outcome.expired_ratio is None:
         return False
     least = outcome.expired_ratio.value + BOUND_SLACK
-    counted = (job.known.recorded, job.losses.recorded)
+    counted = (job.situation.recorded, job.losses.recorded)
     return any(rows and share_interval(sum(r.is_expired for r in rows), len(rows)).low > least for rows in counted)
 
 
@@ -266,17 +270,17 @@ def _is_unexplained(job: _Job, outcome: Outcome) -> bool:
 
 def _modes(job: _Job) -> list[Chosen]:
     """Return a candidate for each mode, at the present interval or at the next that its aligned timeout allows."""
-    known, present = job.known, job.present
-    if refusal_of_modes(known) is not None:
+    situation, present = job.situation, job.present
+    if refusal_of_modes(situation) is not None:
         return []
     cap = present.inflight_cap_bytes
     found = [replace(present, mode=Mode.ALIGNED, aligned_timeout_ms=None)]
     always = replace(present, mode=Mode.UNALIGNED, aligned_timeout_ms=0)
     found.append(always)
-    if known.engine.has_in_flight_cap:
+    if situation.engine.has_in_flight_cap:
         found += [replace(always, inflight_cap_bytes=c) for c in (*_CAPS_BYTES, None) if c != cap]
-    if known.engine.has_aligned_timeout:
-        low = aligned_timeout.bounds(known, 0.0).low_ms
+    if situation.engine.has_aligned_timeout:
+        low = aligned_timeout.bounds(situation, 0.0).low_ms
         high = job.model.settings.timeout_ms / TIMEOUT_MARGIN
         for timeout in (t for t in _TIMEOUTS_MS if low <= t <= high):
             fits = [ms for ms in _intervals(job, timeout) if ms >= present.interval_ms]

@@ -53,7 +53,7 @@ class LateBarriers:
         return cls(np.zeros(0), 0.0, np.zeros((0, 1)))
 
     @classmethod
-    def of(cls, known: Situation, recorded: Sequence[Recorded], simulated_ms: float) -> Self:
+    def of(cls, situation: Situation, recorded: Sequence[Recorded], simulated_ms: float) -> Self:
         """Return the late barriers of recorded checkpoints; none if chance may explain them.
 
         ``simulated_ms`` is the mean duration of the simulated checkpoints under the present settings. Only aligned
@@ -61,9 +61,9 @@ class LateBarriers:
         and the simulation is the careful guess.
         """
         rows = [r for r in recorded if r.travel_ms is not None]
-        found = _latest_vertex(known)
-        read = None if found is None else _read_at_full_speed(known, found)
-        if known.mode is not Mode.ALIGNED or len(rows) < _CHECKPOINTS_MIN or found is None or read is None:
+        found = _latest_vertex(situation)
+        read = None if found is None else _read_at_full_speed(situation, found)
+        if situation.mode is not Mode.ALIGNED or len(rows) < _CHECKPOINTS_MIN or found is None or read is None:
             return cls.none()
         travel = np.array([r.travel_ms for r in rows], dtype=np.float64)
         rest = np.array([r.duration_ms for r in rows]) - travel
@@ -132,24 +132,24 @@ class LateBarriers:
         return found
 
 
-def _latest_vertex(known: Situation) -> VertexId | None:
+def _latest_vertex(situation: Situation) -> VertexId | None:
     """Return the vertex that delays barriers most; None if it is not known, or not what it reads."""
     lag: dict[VertexId, float] = {}
-    topology = known.evidence.topology
-    for r in known.recorded:
+    topology = situation.evidence.topology
+    for r in situation.recorded:
         at = {v: float(np.nanmax(p.travel_ms)) for v, p in r.phases.items() if not np.isnan(p.travel_ms).all()}
         for v, ms in at.items():
             above = [at[u] for u in topology.upstream(v) if u in at]
             if above:
                 lag[v] = lag.get(v, 0.0) + ms - max(above)
     vertex = max(lag, key=lag.__getitem__, default=None)
-    return vertex if vertex in known.drain_bytes_per_ms else None
+    return vertex if vertex in situation.drain_bytes_per_ms else None
 
 
-def _read_at_full_speed(known: Situation, vertex_id: VertexId) -> Floats | None:
+def _read_at_full_speed(situation: Situation, vertex_id: VertexId) -> Floats | None:
     """Return the bytes that each subtask reads in a millisecond in which it is not idle; None if that is not known."""
-    readings = [r for r in known.evidence.pressure if r.vertex_id == vertex_id]
-    read = array_of(known.intake_bytes_per_ms[vertex_id])
+    readings = [r for r in situation.evidence.pressure if r.vertex_id == vertex_id]
+    read = array_of(situation.intake_bytes_per_ms[vertex_id])
     rows = [
         array_of(r.busy_ratio) + np.nan_to_num(array_of(r.backpressured_ratio))
         for r in readings

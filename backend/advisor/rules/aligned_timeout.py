@@ -71,15 +71,15 @@ def nice_ms(value: float) -> int:
         step *= 10
 
 
-def bounds(known: Situation, overtaking_ms: float) -> Bounds:
+def bounds(situation: Situation, overtaking_ms: float) -> Bounds:
     """Return the lower bound (R-AT-1) and the upper bound (R-AT-2) of the aligned timeout.
 
     ``overtaking_ms`` is the duration of an unaligned checkpoint (CM-4).
     """
-    healthy = [r.travel_ms for r in known.healthy if r.travel_ms is not None]
+    healthy = [r.travel_ms for r in situation.healthy if r.travel_ms is not None]
     travel = quantile(healthy, 0.99)
     low = HEALTHY_TRAVEL_FACTOR * max(HEALTHY_TRAVEL_MIN_MS if travel is None else travel, 1.0)
-    config = known.evidence.config
+    config = situation.evidence.config
     limits: list[float] = []
     if config is not None and config.timeout_ms:
         limits.append(config.timeout_ms / TIMEOUT_MARGIN - overtaking_ms)
@@ -88,7 +88,7 @@ def bounds(known: Situation, overtaking_ms: float) -> Bounds:
     return Bounds(low, min(limits) if limits else None, len(healthy))
 
 
-def choose(known: Situation, recordings: Recordings) -> Choice | None:
+def choose(situation: Situation, recordings: Recordings) -> Choice | None:
     """Choose the aligned timeout with the lowest cost in the replay: delay plus time to write in-flight data.
 
     If the bounds cross, or if the engine has no aligned timeout that reaches every barrier, the choice is 0 (always
@@ -96,28 +96,28 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
     not known, or if no timeout fits.
     """
     # The grid is a part of this one. At once, the replay of all its timeouts costs hardly more than that of one.
-    recordings.prepare([0, *_grid(bounds(known, 0.0))])
+    recordings.prepare([0, *_grid(bounds(situation, 0.0))])
     at_once = recordings.replay(0)
     if at_once is None:
         return None
-    limit = bounds(known, at_once.duration_ms.value)
+    limit = bounds(situation, at_once.duration_ms.value)
     is_constant = all(not o.is_natural or o.duration_ms.value > limit.low_ms for o in _aligned(recordings))
-    if limit.is_crossed or not known.engine.has_aligned_timeout:
-        return _at_once(known, at_once, limit) if is_constant else None
+    if limit.is_crossed or not situation.engine.has_aligned_timeout:
+        return _at_once(situation, at_once, limit) if is_constant else None
     grid = _grid(limit)
     found = [r for t in grid if (r := recordings.replay(t)) is not None]
     if not found:
         return None
-    best = min(found, key=lambda r: (_cost(known, r), r.aligned_timeout_ms or 0))
-    depth = _depth(known)
+    best = min(found, key=lambda r: (_cost(situation, r), r.aligned_timeout_ms or 0))
+    depth = _depth(situation)
     rules = ["R-AT-1", "R-AT-2", "R-AT-3", *(["R-AT-5"] if depth > 1 else [])]
-    reasons = [*_bound_rows(known, limit), _choice_row(known, best, found)]
+    reasons = [*_bound_rows(situation, limit), _choice_row(situation, best, found)]
     if depth > 1:
         reasons.append(_age_row(depth))
     return Choice(best.aligned_timeout_ms or 0, tuple(rules), best, (at_once, *found), tuple(reasons))
 
 
-def choose_by_loss(known: Situation, recordings: Recordings, losses: Losses) -> tuple[Choice, Loss] | None:
+def choose_by_loss(situation: Situation, recordings: Recordings, losses: Losses) -> tuple[Choice, Loss] | None:
     """Choose the aligned timeout, together with the interval, with the least loss (R-INT-1).
 
     A timeout within the bounds of R-AT-1 and R-AT-2 is preferred to 0 if it loses hardly more, and so is the present
@@ -126,8 +126,8 @@ def choose_by_loss(known: Situation, recordings: Recordings, losses: Losses) -> 
     at_once = recordings.replay(0)
     if at_once is None:
         return None
-    limit, now = bounds(known, at_once.duration_ms.value), losses.now
-    is_bounded = limit.is_crossed or not known.engine.has_aligned_timeout
+    limit, now = bounds(situation, at_once.duration_ms.value), losses.now
+    is_bounded = limit.is_crossed or not situation.engine.has_aligned_timeout
     grid = [] if is_bounded else _grid(limit)
     recordings.prepare(grid)
     found = [x for t in (0, *grid) if (x := losses.best(t)) and x.keeps_bounds(now)]
@@ -140,33 +140,33 @@ def choose_by_loss(known: Situation, recordings: Recordings, losses: Losses) -> 
     if same and same.keeps_bounds(now) and same.ratio.value <= (1 + LOSS_GAIN_MIN_RATIO) * best.ratio.value:
         best = same
     # The present timeout is simulated as if it reached every barrier.
-    is_simulated = known.engine.has_aligned_timeout or not known.aligned_timeout_ms
-    stays = losses.best(known.aligned_timeout_ms) if is_simulated else None
+    is_simulated = situation.engine.has_aligned_timeout or not situation.aligned_timeout_ms
+    stays = losses.best(situation.aligned_timeout_ms) if is_simulated else None
     baseline = now if stays is None or not stays.keeps_bounds(now) else stays
     if not best.is_worth(baseline) or not best.is_worth(now):
         return None
     chosen = at_once if not best.aligned_timeout_ms else recordings.replay(best.aligned_timeout_ms)
     if chosen is None:
         return None
-    rows = [*_bound_rows(known, limit), *([] if best.aligned_timeout_ms else [_always_row()])]
+    rows = [*_bound_rows(situation, limit), *([] if best.aligned_timeout_ms else [_always_row()])]
     rules = ("R-INT-1", "R-INT-2", "R-AT-3", *(() if best.aligned_timeout_ms else ("R-AT-6",)))
     considered = (at_once,) if chosen is at_once else (at_once, chosen)
     return Choice(best.aligned_timeout_ms or 0, rules, chosen, considered, tuple(rows)), best
 
 
-def healthy_but_unaligned(known: Situation) -> tuple[int, tuple[int, ...]] | None:
+def healthy_but_unaligned(situation: Situation) -> tuple[int, tuple[int, ...]] | None:
     """Check whether the aligned timeout is so short that healthy checkpoints persist data (R-AT-1 violated).
 
     Return the timeout that is needed, and the ids of the healthy checkpoints that persisted data. Return None if the
     timeout is long enough, if too few healthy checkpoints persisted data, or if the bounds cross.
     """
-    timeout_ms, healthy = known.aligned_timeout_ms, known.healthy
-    if not timeout_ms or len(healthy) < 5 or not known.engine.has_aligned_timeout:
+    timeout_ms, healthy = situation.aligned_timeout_ms, situation.healthy
+    if not timeout_ms or len(healthy) < 5 or not situation.engine.has_aligned_timeout:
         return None
     switched = [r for r in healthy if r.persisted_bytes]
     # In checkpoints that became unaligned, barriers travelled faster than aligned ones would. So this limit is only a
     # lower bound of the timeout that is needed.
-    limit = bounds(known, 0.0)
+    limit = bounds(situation, 0.0)
     if len(switched) * 5 < len(healthy) or limit.low_ms <= timeout_ms or limit.is_crossed:
         return None
     return nice_ms(limit.low_ms), tuple(r.id for r in switched)
@@ -177,19 +177,19 @@ def _aligned(recordings: Recordings) -> tuple[Outcome, ...]:
     return natural.outcomes if natural is not None else ()
 
 
-def _at_once(known: Situation, at_once: Replay, limit: Bounds) -> Choice:
+def _at_once(situation: Situation, at_once: Replay, limit: Bounds) -> Choice:
     if limit.is_crossed:
         text = (
             f"no timeout fits: healthy barriers need {say.duration(limit.low_ms)}, interval and checkpoint timeout"
             f" leave {say.duration(max(0.0, limit.high_ms or 0.0))}; 0 because back-pressure is constant"
         )
-        row = EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, 0.0, "ms", checkpoint_ids=known.ids)
+        row = EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, 0.0, "ms", checkpoint_ids=situation.ids)
         return Choice(0, ("R-AT-4", "R-AT-6"), at_once, (at_once,), (row, _always_row()))
-    text = f"{known.engine_words} has no aligned timeout"
-    if known.engine.aligned_timeout_stops_at_senders:
+    text = f"{situation.engine_words} has no aligned timeout"
+    if situation.engine.aligned_timeout_stops_at_senders:
         text = (
-            f"in {known.engine_words}, an aligned timeout does not reach a barrier that waits in the output buffers of"
-            " its sender (FLINK-27251, mended in 1.16): only 0 lets it overtake"
+            f"in {situation.engine_words}, an aligned timeout does not reach a barrier that waits in the output buffers"
+            " of its sender (FLINK-27251, mended in 1.16): only 0 lets it overtake"
         )
     row = EvidenceRow(text, "alignedCheckpointTimeout")
     return Choice(0, ("R-AT-6",), at_once, (at_once,), (row, _always_row()))
@@ -204,21 +204,21 @@ def _grid(limit: Bounds) -> list[int]:
     return found
 
 
-def _cost(known: Situation, r: Replay) -> float:
+def _cost(situation: Situation, r: Replay) -> float:
     """Return the cost of a candidate: milliseconds of delay plus milliseconds to write the persisted bytes."""
-    return r.duration_ms.value + r.persisted_bytes.value / (known.store_bytes_per_ms or WRITE_BYTES_PER_MS)
+    return r.duration_ms.value + r.persisted_bytes.value / (situation.store_bytes_per_ms or WRITE_BYTES_PER_MS)
 
 
-def _depth(known: Situation) -> int:
+def _depth(situation: Situation) -> int:
     """Return the largest number of exchanges between a source and a vertex."""
-    topology = known.evidence.topology
+    topology = situation.evidence.topology
     depth: dict[str, int] = {}
     for vertex in topology.vertices:
         depth[vertex.id] = max((depth[u] + 1 for u in topology.upstream(vertex.id) if u in depth), default=0)
     return max(depth.values(), default=0)
 
 
-def _bound_rows(known: Situation, limit: Bounds) -> list[EvidenceRow]:
+def _bound_rows(situation: Situation, limit: Bounds) -> list[EvidenceRow]:
     if limit.healthy_count:
         low = f"1.5 times the barriers' travel time without back-pressure (p99 of {limit.healthy_count} checkpoints)"
     else:
@@ -230,8 +230,8 @@ def _bound_rows(known: Situation, limit: Bounds) -> list[EvidenceRow]:
     return rows
 
 
-def _choice_row(known: Situation, best: Replay, found: list[Replay]) -> EvidenceRow:
-    count = len(known.recorded)
+def _choice_row(situation: Situation, best: Replay, found: list[Replay]) -> EvidenceRow:
+    count = len(situation.recorded)
     text = (
         f"least delay and writing of {len(found)} values between the bounds, replayed on the last {count} checkpoints"
     )
@@ -241,7 +241,7 @@ def _choice_row(known: Situation, best: Replay, found: list[Replay]) -> Evidence
         Basis.PREDICTED,
         float(best.aligned_timeout_ms or 0),
         "ms",
-        checkpoint_ids=known.ids,
+        checkpoint_ids=situation.ids,
     )
 
 

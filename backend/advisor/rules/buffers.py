@@ -56,25 +56,25 @@ class _Hop:
     bytes_per_ms: float | None
 
 
-def advise_buffers(known: Situation) -> Recommendation | NoAdvice:
+def advise_buffers(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend settings of the network buffers, or return the reason for none."""
-    if known.queues is None or known.held is None:
-        return _silence("R-DB-1", f"{known.unread}, and both rules need that")
-    hop = _waiting_hop(known)
+    if situation.queues is None or situation.held is None:
+        return _silence("R-DB-1", f"{situation.unread}, and both rules need that")
+    hop = _waiting_hop(situation)
     if hop is not None:
-        return _more_buffers(known, hop)
-    config = known.evidence.config
+        return _more_buffers(situation, hop)
+    config = situation.evidence.config
     target = config.debloat_target_ms if config is not None else None
-    queues = sorted(drain_times(known))
+    queues = sorted(drain_times(situation))
     if not queues:
         return _silence("R-DB-1", "the rate at which queues drain is not known")
     if target is not None:
-        return _debloated(known, float(target), queues[-1])
-    if not known.engine.has_buffer_debloating:
-        return _silence("R-DB-1", f"{known.engine_words} has no buffer debloating")
-    if known.mode in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
+        return _debloated(situation, float(target), queues[-1])
+    if not situation.engine.has_buffer_debloating:
+        return _silence("R-DB-1", f"{situation.engine_words} has no buffer debloating")
+    if situation.mode in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
         return _silence("R-CAP-1", "unaligned barriers overtake queues; the amount in flight is a topic of its own")
-    return _debloat(known, queues)
+    return _debloat(situation, queues)
 
 
 def _silence(rule: str, reason: str) -> NoAdvice:
@@ -84,25 +84,25 @@ def _silence(rule: str, reason: str) -> NoAdvice:
 # --- debloating -----------------------------------------------------------------------------------------------------
 
 
-def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice:
-    held_id, held = known.held or ("", 0.0)
-    if known.diagnosis.health is Health.HEALTHY:
+def _debloat(situation: Situation, queues: list[float]) -> Recommendation | NoAdvice:
+    held_id, held = situation.held or ("", 0.0)
+    if situation.diagnosis.health is Health.HEALTHY:
         return _silence("R-DB-1", "checkpoints are healthy with the queues as they are")
-    if known.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
+    if situation.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
         return _silence("R-UC-6", "barriers wait for one long piece of work, and not for the queue before it")
     if held < BACKPRESSURED_HIGH_RATIO or queues[-1] < QUEUE_FACTOR_MIN * DEBLOAT_TARGET_MS:
         text = f"the longest queue drains in {say.duration(queues[-1])}, and debloating aims at {DEBLOAT_TARGET_MS} ms"
         return _silence("R-DB-1", text)
-    travel = median(ratio(r.travel_ms, r.duration_ms) for r in known.slow)
+    travel = median(ratio(r.travel_ms, r.duration_ms) for r in situation.slow)
     if travel is None or travel <= TRAVEL_MIN_RATIO:
         part = "an unknown part" if travel is None else say.percent(travel)
         return _silence("R-DB-1", f"the barrier travels for {part} of the duration: shorter queues would change little")
-    too_large = large_records(known, DEBLOAT_TARGET_MS)
+    too_large = large_records(situation, DEBLOAT_TARGET_MS)
     if too_large is not None:
         return _silence("R-DB-2", too_large)
-    now = known.duration_ms or 0.0
+    now = situation.duration_ms or 0.0
     saved = sum(queues) - sum(min(q, DEBLOAT_TARGET_MS) for q in queues)
-    rest = max(0.0, now - (median(r.travel_ms for r in known.recorded) or 0.0))
+    rest = max(0.0, now - (median(r.travel_ms for r in situation.recorded) or 0.0))
     most = rest + sum(min(q, DEBLOAT_TARGET_MS) for q in queues)
     expected = min(now, max(most, now - saved))
     after = Interval(expected, min(rest, expected), max(expected, now) + NOISE_MS)
@@ -111,11 +111,11 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
         " interval reaches from no queue to no effect"
     )
     proposed = Setting(debloat_target_ms=DEBLOAT_TARGET_MS)
-    duration = known.predictor.expected(proposed, (expect(Metric.DURATION, known.duration_ms, after, method),))
+    duration = situation.predictor.expected(proposed, (expect(Metric.DURATION, situation.duration_ms, after, method),))
     after = duration[0].predicted
     if now - after.value < GAIN_MIN_MS:
         return _silence("R-DB-1", f"checkpoints would take {ms_span(after)}: no certain gain over {say.duration(now)}")
-    queued = known.queues.total if known.queues is not None else 0.0
+    queued = situation.queues.total if situation.queues is not None else 0.0
     share = sum(min(q, DEBLOAT_TARGET_MS) for q in queues) / sum(queues)
     made = Proposal(
         topic=Topic.BUFFERS,
@@ -135,8 +135,8 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
                 Basis.RECONSTRUCTED,
                 queues[-1],
                 "ms",
-                since=known.since,
-                until=known.until,
+                since=situation.since,
+                until=situation.until,
             ),
             EvidenceRow(
                 "bytes in all queues, median",
@@ -144,9 +144,9 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
                 Basis.MEASURED,
                 queued,
                 "bytes",
-                since=known.since,
-                until=known.until,
-                values=known.queues.totals if known.queues is not None else (),
+                since=situation.since,
+                until=situation.until,
+                values=situation.queues.totals if situation.queues is not None else (),
             ),
             EvidenceRow(
                 "most back-pressured vertex",
@@ -154,35 +154,35 @@ def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice
                 Basis.MEASURED,
                 held,
                 "ratio",
-                vertex=known.name(VertexId(held_id)),
-                since=known.since,
-                until=known.until,
+                vertex=situation.name(VertexId(held_id)),
+                since=situation.since,
+                until=situation.until,
             ),
         ),
         expected=duration,
-        confidence_reason=f"{known.queues.reading_count if known.queues else 0} readings of the queues",
+        confidence_reason=f"{situation.queues.reading_count if situation.queues else 0} readings of the queues",
         preconditions=(
-            Precondition("records are smaller than half of the reduced buffers", _are_records_known(known)),
-            Precondition("the inputs of each operator have similar rates", _has_single_inputs(known)),
+            Precondition("records are smaller than half of the reduced buffers", _are_records_known(situation)),
+            Precondition("the inputs of each operator have similar rates", _has_single_inputs(situation)),
         ),
         risks=(
             "throughput falls by a few per cent, and by more if buffers become smaller than a record",
             f"buffer sizes adapt over several checkpoints; queues shrink to about {say.percent(share)}",
         ),
-        will_not_cure=(cause_words(known),),
+        will_not_cure=(cause_words(situation),),
         withdrawn_if=("back-pressure falls below 50 %", "records are larger than half of a reduced buffer"),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _debloated(known: Situation, target_ms: float, longest_ms: float) -> Recommendation | NoAdvice:
-    too_large = large_records(known, target_ms)
+def _debloated(situation: Situation, target_ms: float, longest_ms: float) -> Recommendation | NoAdvice:
+    too_large = large_records(situation, target_ms)
     if too_large is not None:
         return _silence("R-DB-2", too_large)
     if longest_ms <= QUEUE_FACTOR_MIN * target_ms:
         drains, target = say.duration(longest_ms), say.duration(target_ms)
         return _silence("R-DB-1", f"debloating is on: the longest queue drains in {drains}, the target is {target}")
-    period_ms = _period_ms(known)
+    period_ms = _period_ms(situation)
     made = Proposal(
         topic=Topic.BUFFERS,
         rules=("R-DB-3",),
@@ -201,8 +201,8 @@ def _debloated(known: Situation, target_ms: float, longest_ms: float) -> Recomme
                 Basis.RECONSTRUCTED,
                 longest_ms,
                 "ms",
-                since=known.since,
-                until=known.until,
+                since=situation.since,
+                until=situation.until,
             ),
             EvidenceRow("target of buffer debloating", "debloatTarget", Basis.MEASURED, target_ms, "ms"),
         ),
@@ -210,54 +210,54 @@ def _debloated(known: Situation, target_ms: float, longest_ms: float) -> Recomme
         confidence=Confidence.LOW,
         confidence_reason="readings are seconds apart, and debloating reacts within seconds",
         risks=("the sizes of buffers change more often; the threshold of debloating dampens small changes",),
-        will_not_cure=(cause_words(known),),
+        will_not_cure=(cause_words(situation),),
         withdrawn_if=("queues drain within twice the target",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def large_records(known: Situation, target_ms: float) -> str | None:
+def large_records(situation: Situation, target_ms: float) -> str | None:
     """Return why debloating does not suit the records of some vertex (R-DB-2); None if it does, or is not known to."""
-    for vertex in known.evidence.topology.vertices:
-        above = known.evidence.topology.upstream(vertex.id)
-        speed, size = known.drain_bytes_per_ms.get(vertex.id), known.record_bytes.get(vertex.id)
+    for vertex in situation.evidence.topology.vertices:
+        above = situation.evidence.topology.upstream(vertex.id)
+        speed, size = situation.drain_bytes_per_ms.get(vertex.id), situation.record_bytes.get(vertex.id)
         if speed is None or size is None or not above:
             continue
-        senders = sum(v.parallelism for v in known.evidence.topology.vertices if v.id in above)
+        senders = sum(v.parallelism for v in situation.evidence.topology.vertices if v.id in above)
         buffers = (senders * _EXCLUSIVE + _FLOATING) * vertex.parallelism
         reduced = min(SEGMENT_BYTES, target_ms * speed / buffers)
         if size > RECORD_MAX_RATIO * reduced:
             return (
                 f"records of {say.size(size)} would be large against buffers of {say.size(reduced)} before"
-                f" {known.name(vertex.id)}: raise taskmanager.memory.min-segment-size if debloating is on"
+                f" {situation.name(vertex.id)}: raise taskmanager.memory.min-segment-size if debloating is on"
             )
     return None
 
 
-def _are_records_known(known: Situation) -> bool | None:
-    read = [v.id for v in known.evidence.topology.vertices if known.evidence.topology.upstream(v.id)]
-    return True if all(v in known.record_bytes for v in read) else None
+def _are_records_known(situation: Situation) -> bool | None:
+    read = [v.id for v in situation.evidence.topology.vertices if situation.evidence.topology.upstream(v.id)]
+    return True if all(v in situation.record_bytes for v in read) else None
 
 
-def _has_single_inputs(known: Situation) -> bool | None:
-    topology = known.evidence.topology
+def _has_single_inputs(situation: Situation) -> bool | None:
+    topology = situation.evidence.topology
     return True if all(len(topology.upstream(v.id)) < 2 for v in topology.vertices) else None
 
 
 # --- the number of buffers ------------------------------------------------------------------------------------------
 
 
-def _waiting_hop(known: Situation) -> _Hop | None:
+def _waiting_hop(situation: Situation) -> _Hop | None:
     """Return the exchange whose sender is out of buffers, while the receiver has none to read and idles (R-NET-1)."""
     by_vertex: dict[VertexId, list[VertexPressure]] = {}
-    for reading in known.case.readings:
+    for reading in situation.case.readings:
         by_vertex.setdefault(reading.vertex_id, []).append(reading)
 
     @cache
     def held(vertex_id: VertexId) -> float | None:
         return median(peak_of(r.backpressured_ratio) for r in by_vertex.get(vertex_id, ()))
 
-    for edge in known.evidence.topology.edges:
+    for edge in situation.evidence.topology.edges:
         back = held(edge.source)
         # Few senders wait, so the other values are rarely computed.
         if back is None or back < BACKPRESSURED_HIGH_RATIO:
@@ -270,29 +270,29 @@ def _waiting_hop(known: Situation) -> _Hop | None:
             continue
         is_idle = into <= POOL_EMPTY_RATIO and below < BACKPRESSURED_HIGH_RATIO
         if out >= POOL_FULL_RATIO and is_idle:
-            return _Hop(edge, out, into, back, known.drain_bytes_per_ms.get(edge.target))
+            return _Hop(edge, out, into, back, situation.drain_bytes_per_ms.get(edge.target))
     return None
 
 
-def _period_ms(known: Situation) -> int:
+def _period_ms(situation: Situation) -> int:
     """Return the period of debloating: what the cluster sets, or else the default of the version."""
-    version, default = version_of(known.version), None
-    if known.engine.is_flink_release and version is not None:
+    version, default = version_of(situation.version), None
+    if situation.engine.is_flink_release and version is not None:
         found = flink_options.option(_PERIOD_KEY, flink_options.nearest(version[:2]))
         default = found.default if found is not None else None
-    text = cluster_setting(known, _PERIOD_KEY) or default
+    text = cluster_setting(situation, _PERIOD_KEY) or default
     ms = flink_options.duration_ms(text) if text is not None else None
     return _PERIOD_MS if ms is None else max(2, ms)
 
 
-def _more_buffers(known: Situation, hop: _Hop) -> Recommendation | NoAdvice:
-    source, target = known.name(hop.edge.source), known.name(hop.edge.target)
+def _more_buffers(situation: Situation, hop: _Hop) -> Recommendation | NoAdvice:
+    source, target = situation.name(hop.edge.source), situation.name(hop.edge.target)
     text = f"{source} waits for buffers while {target} is idle: the network between them is the limit, or its credit"
-    topology = known.evidence.topology
+    topology = situation.evidence.topology
     below, above = topology.vertex(hop.edge.target), topology.vertex(hop.edge.source)
-    if known.engine.settings.floating_buffers is None or hop.bytes_per_ms is None or below is None or above is None:
+    if situation.engine.settings.floating_buffers is None or hop.bytes_per_ms is None or below is None or above is None:
         return _silence("R-NET-1", text)
-    reported = cluster_setting(known, _FLOATING_KEY)
+    reported = cluster_setting(situation, _FLOATING_KEY)
     floating = int(reported) if reported is not None and reported.isdecimal() else _FLOATING
     each = hop.bytes_per_ms / below.parallelism
     needed = each * ROUND_TRIP_MS / SEGMENT_BYTES
@@ -322,8 +322,8 @@ def _more_buffers(known: Situation, hop: _Hop) -> Recommendation | NoAdvice:
                 hop.out_usage,
                 "ratio",
                 vertex=source,
-                since=known.since,
-                until=known.until,
+                since=situation.since,
+                until=situation.until,
             ),
             EvidenceRow(
                 "input buffers in use",
@@ -332,8 +332,8 @@ def _more_buffers(known: Situation, hop: _Hop) -> Recommendation | NoAdvice:
                 hop.in_usage,
                 "ratio",
                 vertex=target,
-                since=known.since,
-                until=known.until,
+                since=situation.since,
+                until=situation.until,
             ),
         ),
         unpredicted=("no prediction of the throughput: the round trip of the network is not measured",),
@@ -343,4 +343,4 @@ def _more_buffers(known: Situation, hop: _Hop) -> Recommendation | NoAdvice:
         will_not_cure=("a network that is slow by itself",),
         withdrawn_if=(f"{target} becomes busy",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)

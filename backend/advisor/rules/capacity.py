@@ -43,30 +43,30 @@ _NOT_CURED = {
 }
 
 
-def advise_parallelism(known: Situation) -> Recommendation | NoAdvice:
+def advise_parallelism(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend more subtasks for the vertex that limits the job, or return the reason for none."""
-    verdict = known.diagnosis.verdict
+    verdict = situation.diagnosis.verdict
     where = verdict.vertex or "the job"
     if verdict.kind in _NOT_CURED:
         rule, why = _NOT_CURED[verdict.kind]
         who = f" {say.subtasks(verdict.subtasks)}" if verdict.subtasks else ""
         return NoAdvice(Topic.PARALLELISM, rule, f"{say.vertex(where)}{who}: {why}", verdict.vertex, verdict.subtasks)
-    vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
+    vertex = situation.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
     if verdict.kind is not VerdictKind.CAPACITY or vertex is None:
         return NoAdvice(
             Topic.PARALLELISM, "R-PAR-1", "no vertex is busy all the time and holds the ones before it back"
         )
-    load = known.case.loads.get(vertex.id)
+    load = situation.case.loads.get(vertex.id)
     busy = None if load is None else mean_of(load.busy)
-    rate = known.records_per_s.get(vertex.id)
+    rate = situation.records_per_s.get(vertex.id)
     if busy is None:
         text = f"{say.vertex(where)} lacks capacity, but how busy its subtasks are is not known"
         return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text, verdict.vertex, verdict.subtasks)
-    return _more(known, vertex, busy, rate)
+    return _more(situation, vertex, busy, rate)
 
 
-def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None) -> Recommendation | NoAdvice:
-    held = _source_held(known)
+def _more(situation: Situation, vertex: Vertex, busy: float, rate: RecordRate | None) -> Recommendation | NoAdvice:
+    held = _source_held(situation)
     # Sources that are held back for a share b of the time would emit at most 1 / (1 - b) times as much.
     load_max = SCALE_STEP_MAX if held is None or held >= 1 - 1 / SCALE_STEP_MAX else 1 / (1 - held)
     wanted = min(
@@ -79,8 +79,11 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None
         text = f"{name} lacks capacity, and already has as many subtasks as its max parallelism allows"
         return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text, vertex.name)
     proposed = Setting(parallelism=wanted, vertex_id=vertex.id)
-    expected, unpredicted = _effect(known, proposed, rate, wanted / vertex.parallelism, load_max)
-    sql, settings = rescaling.is_sql(v.name for v in known.evidence.topology.vertices), known.evidence.cluster_settings
+    expected, unpredicted = _effect(situation, proposed, rate, wanted / vertex.parallelism, load_max)
+    sql, settings = (
+        rescaling.is_sql(v.name for v in situation.evidence.topology.vertices),
+        situation.evidence.cluster_settings,
+    )
     made = Proposal(
         topic=Topic.PARALLELISM,
         rules=("R-PAR-1", "R-UC-3"),
@@ -92,16 +95,16 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None
         ),
         current=Setting(parallelism=vertex.parallelism, vertex_id=vertex.id),
         proposed=proposed,
-        evidence=_rows(known, vertex, busy, rate, held),
+        evidence=_rows(situation, vertex, busy, rate, held),
         expected=expected,
         unpredicted=unpredicted,
-        confidence=known.diagnosis.verdict.confidence,
+        confidence=situation.diagnosis.verdict.confidence,
         confidence_reason="as of the verdict; the load behind the back-pressure is estimated from the sources",
         preconditions=(
             Precondition(f"{wanted - vertex.parallelism} more slots are free", None),
             Precondition("the sources' partitions and the keys suffice for this number of subtasks", None),
-            *rescaling.conditions_of(known.engine),
-            *_way_of_rescaling(known),
+            *rescaling.conditions_of(situation.engine),
+            *_way_of_rescaling(situation),
         ),
         risks=(
             "the change restarts the job, and its state is distributed again",
@@ -109,30 +112,30 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None
         ),
         will_not_cure=("keys that carry much more than the others",),
         withdrawn_if=("the vertex is busy for less than three quarters of the time",),
-        changes=rescaling.changes_of(known.engine, vertex, wanted, sql=sql),
+        changes=rescaling.changes_of(situation.engine, vertex, wanted, sql=sql),
         steps=rescaling.steps_of(
-            known.engine,
+            situation.engine,
             vertex,
             wanted,
             sql=sql,
             adaptive=rescaling.is_adaptive(dict(settings) if settings is not None else None),
         ),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _way_of_rescaling(known: Situation) -> tuple[Precondition, ...]:
+def _way_of_rescaling(situation: Situation) -> tuple[Precondition, ...]:
     """Return from what the overloaded job is rescaled (R-REC-2); nothing if a savepoint is quick or not known."""
-    if known.mode is None or known.protocol is not None or not known.engine.has_unaligned_checkpoints:
+    if situation.mode is None or situation.protocol is not None or not situation.engine.has_unaligned_checkpoints:
         return ()
-    took, is_late = _savepoint(known)
+    took, is_late = _savepoint(situation)
     if took is None:
         return ()
-    error = rescaling_error(known)
+    error = rescaling_error(situation)
     if error is not None:
         first = ": lower the load first" if is_late else ""
         text = f"the job restarts from a savepoint, because of {error.code}; under this load it {took}{first}"
-    elif known.mode is not Mode.ALIGNED:
+    elif situation.mode is not Mode.ALIGNED:
         text = f"the job restarts from its newest checkpoint: a savepoint is aligned and {took}"
     elif is_late:
         text = f"unaligned checkpoints are enabled before, and the job restarts from one: a savepoint {took}"
@@ -141,22 +144,22 @@ def _way_of_rescaling(known: Situation) -> tuple[Precondition, ...]:
     return (Precondition(text, None),)
 
 
-def _savepoint(known: Situation) -> tuple[str | None, bool]:
+def _savepoint(situation: Situation) -> tuple[str | None, bool]:
     """Return how long a savepoint would take under this load, in words, and whether it would expire.
 
     A savepoint is aligned, so it takes as long as aligned checkpoints do, or as their replay (CM-3). The words are None
     if that is not known.
     """
-    if known.mode is Mode.ALIGNED:
-        if known.duration_ms is None:
+    if situation.mode is Mode.ALIGNED:
+        if situation.duration_ms is None:
             return None, False
-        took = say.duration(known.duration_ms)
+        took = say.duration(situation.duration_ms)
         return (
             (f"would expire after {took} as checkpoints do", True)
-            if known.is_cut_off
+            if situation.is_cut_off
             else (f"would take {took}", False)
         )
-    natural = Recordings(known).replay(None)
+    natural = Recordings(situation).replay(None)
     if natural is None:
         return None, False
     if natural.expired_ratio is not None and natural.expired_ratio.value > _MOST_RATIO:
@@ -165,18 +168,18 @@ def _savepoint(known: Situation) -> tuple[str | None, bool]:
 
 
 def _effect(
-    known: Situation, proposed: Setting, rate: RecordRate | None, gain: float, load_max: float
+    situation: Situation, proposed: Setting, rate: RecordRate | None, gain: float, load_max: float
 ) -> tuple[tuple[Expected, ...], tuple[str, ...]]:
     """Return what more subtasks change, and what is not predicted.
 
     If the what-if has an answer, the throughput is that of all sources. Otherwise it is that of the vertex.
     """
-    answer = known.predictor.of(proposed)
+    answer = situation.predictor.of(proposed)
     if answer is not None and answer.records_per_s is not None and answer.duration_ms is not None:
         method = method_of(answer.tier)
         return (
-            expect(Metric.THROUGHPUT, input_per_s(known.evidence), answer.records_per_s, method),
-            expect(Metric.DURATION, known.duration_ms, answer.duration_ms, method),
+            expect(Metric.THROUGHPUT, input_per_s(situation.evidence), answer.records_per_s, method),
+            expect(Metric.DURATION, situation.duration_ms, answer.duration_ms, method),
         ), ()
     unpredicted = ("no prediction of durations: queues behind the vertex depend on what limits the job next",)
     if rate is None:
@@ -193,18 +196,20 @@ def _throughput(rate: float, gain: float, load_max: float) -> Expected:
     return expect(Metric.THROUGHPUT, rate, after, method)
 
 
-def _source_held(known: Situation) -> float | None:
+def _source_held(situation: Situation) -> float | None:
     """Return the share of the time for which the sources are held back; None if it is not known."""
-    topology = known.evidence.topology
+    topology = situation.evidence.topology
     loads = [
-        known.case.loads[v.id] for v in topology.vertices if v.id in known.case.loads and not topology.upstream(v.id)
+        situation.case.loads[v.id]
+        for v in topology.vertices
+        if v.id in situation.case.loads and not topology.upstream(v.id)
     ]
     shares = [s for load in loads if (s := mean_of(load.backpressured)) is not None]
     return max(shares, default=None)
 
 
 def _rows(
-    known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None, held: float | None
+    situation: Situation, vertex: Vertex, busy: float, rate: RecordRate | None, held: float | None
 ) -> tuple[EvidenceRow, ...]:
     rows = [
         EvidenceRow(
@@ -214,8 +219,8 @@ def _rows(
             busy,
             "ratio",
             vertex=vertex.name,
-            since=known.since,
-            until=known.until,
+            since=situation.since,
+            until=situation.until,
         ),
     ]
     if rate is not None:
@@ -227,13 +232,15 @@ def _rows(
                 rate.value,
                 "records/s",
                 vertex=vertex.name,
-                since=known.since,
-                until=known.until,
+                since=situation.since,
+                until=situation.until,
             )
         )
     if held is not None:
         text = "share of the time for which the sources are held back"
         rows.append(
-            EvidenceRow(text, "backpressureRatio", Basis.MEASURED, held, "ratio", since=known.since, until=known.until)
+            EvidenceRow(
+                text, "backpressureRatio", Basis.MEASURED, held, "ratio", since=situation.since, until=situation.until
+            )
         )
     return tuple(rows)

@@ -44,71 +44,73 @@ _SHOWN_MIN = 0.01
 # --- the checkpoint timeout -----------------------------------------------------------------------------------------
 
 
-def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
+def advise_timeout(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend a checkpoint timeout, or return the reason for none (R-TO-1)."""
-    config = known.evidence.config
+    config = situation.evidence.config
     timeout_ms = config.timeout_ms if config is not None else None
     if config is None or timeout_ms is None:
         return _no_timeout("the checkpoint timeout is not known")
-    expired = [r for r in known.recorded if r.is_expired]
-    if expired and known.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
+    expired = [r for r in situation.recorded if r.is_expired]
+    if expired and situation.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
         return _no_timeout("it must cover the longest piece of work that the verdict names: shorten that, or raise it")
-    if known.is_cut_off:
+    if situation.is_cut_off:
         return _no_timeout("most checkpoints expire, and a longer timeout would not remove the cause")
-    took = [r.duration_ms for r in known.recorded if not r.is_failed]
+    took = [r.duration_ms for r in situation.recorded if not r.is_failed]
     if len(took) < CHECKPOINTS_MIN_COUNT:
         return _no_timeout(f"only {say.checkpoints(len(took))} completed; {CHECKPOINTS_MIN_COUNT} are needed")
     longest = quantile(took, 0.99) or 0.0
-    least = max(TIMEOUT_FACTOR * longest, config.interval_ms or 0.0, TIMEOUT_MARGIN * (known.aligned_timeout_ms or 0))
+    least = max(
+        TIMEOUT_FACTOR * longest, config.interval_ms or 0.0, TIMEOUT_MARGIN * (situation.aligned_timeout_ms or 0)
+    )
     if expired:
         wanted = nice_ms(max(least, TIMEOUT_MIN_MS))
-        if not _hang_alone(known):
+        if not _hang_alone(situation):
             return _no_timeout("after most of those that expired, no checkpoint completed next: find the cause first")
         if timeout_ms >= STUCK_FACTOR * longest and wanted <= timeout_ms / TIMEOUT_FACTOR:
-            return _shorter(known, timeout_ms, wanted, longest, tuple(r.id for r in expired))
-        which = f"{len(expired)} of the last {say.checkpoints(len(known.recorded))}"
+            return _shorter(situation, timeout_ms, wanted, longest, tuple(r.id for r in expired))
+        which = f"{len(expired)} of the last {say.checkpoints(len(situation.recorded))}"
         return _no_timeout(f"{which} expired: find the cause before you change the timeout")
-    if known.diagnosis.verdict.kind is VerdictKind.COORDINATOR:
+    if situation.diagnosis.verdict.kind is VerdictKind.COORDINATOR:
         return _no_timeout("the coordinator (JobManager) is the cause, which a longer timeout would not remove")
     if timeout_ms < TIMEOUT_FACTOR * longest:
-        return _higher(known, timeout_ms, nice_ms(least), longest)
+        return _higher(situation, timeout_ms, nice_ms(least), longest)
     times = timeout_ms / longest if longest > 0 else None
     room = "leaves room" if times is None else f"is {say.times(times)} the longest duration of {say.duration(longest)}"
     return _no_timeout(f"the timeout of {say.duration(timeout_ms)} {room}, and no checkpoint expired")
 
 
-def _hang_alone(known: Situation) -> bool:
+def _hang_alone(situation: Situation) -> bool:
     """Return whether the next checkpoint completed after at least half of the expired ones.
 
     Only this shows that a new attempt would have completed.
     """
-    pairs = list(pairwise(known.recorded))
+    pairs = list(pairwise(situation.recorded))
     completed = sum(not after.is_failed for before, after in pairs if before.is_expired)
-    return 2 * completed >= sum(r.is_expired for r in known.recorded)
+    return 2 * completed >= sum(r.is_expired for r in situation.recorded)
 
 
 def _no_timeout(reason: str) -> NoAdvice:
     return NoAdvice(Topic.TIMEOUT, "R-TO-1", reason)
 
 
-def _timeout_rows(known: Situation, timeout_ms: int, longest: float) -> tuple[EvidenceRow, ...]:
-    values = tuple(r.duration_ms for r in known.recorded)
+def _timeout_rows(situation: Situation, timeout_ms: int, longest: float) -> tuple[EvidenceRow, ...]:
+    values = tuple(r.duration_ms for r in situation.recorded)
     text = "duration of a completed checkpoint, p99"
     return (
-        EvidenceRow(text, "duration", Basis.MEASURED, longest, "ms", checkpoint_ids=known.ids, values=values),
+        EvidenceRow(text, "duration", Basis.MEASURED, longest, "ms", checkpoint_ids=situation.ids, values=values),
         EvidenceRow("checkpoint timeout", "timeout", Basis.MEASURED, float(timeout_ms), "ms"),
     )
 
 
-def _expiring(known: Situation, timeout_ms: int) -> tuple[Expected, ...]:
+def _expiring(situation: Situation, timeout_ms: int) -> tuple[Expected, ...]:
     """Return the share of the checkpoints that a timeout would end, as predicted from the recorded ones if need be."""
-    count = sum(r.is_expired or r.duration_ms >= timeout_ms for r in known.recorded)
+    count = sum(r.is_expired or r.duration_ms >= timeout_ms for r in situation.recorded)
     method = "share of the recorded checkpoints that would reach the timeout; Wilson interval at 90 %"
-    by_rule = expect(Metric.EXPIRED, known.expired_ratio, share_interval(count, len(known.recorded)), method)
-    return known.predictor.expected(Setting(timeout_ms=timeout_ms), (by_rule,))
+    by_rule = expect(Metric.EXPIRED, situation.expired_ratio, share_interval(count, len(situation.recorded)), method)
+    return situation.predictor.expected(Setting(timeout_ms=timeout_ms), (by_rule,))
 
 
-def _higher(known: Situation, timeout_ms: int, wanted: int, longest: float) -> Recommendation:
+def _higher(situation: Situation, timeout_ms: int, wanted: int, longest: float) -> Recommendation:
     made = Proposal(
         topic=Topic.TIMEOUT,
         rules=("R-TO-1",),
@@ -120,18 +122,20 @@ def _higher(known: Situation, timeout_ms: int, wanted: int, longest: float) -> R
         ),
         current=Setting(timeout_ms=timeout_ms),
         proposed=Setting(timeout_ms=wanted),
-        evidence=_timeout_rows(known, timeout_ms, longest),
-        expected=_expiring(known, wanted),
-        confidence_reason=f"{len(known.recorded)} checkpoints, none of which expired",
-        preconditions=_transaction(known, wanted, longest),
+        evidence=_timeout_rows(situation, timeout_ms, longest),
+        expected=_expiring(situation, wanted),
+        confidence_reason=f"{len(situation.recorded)} checkpoints, none of which expired",
+        preconditions=_transaction(situation, wanted, longest),
         risks=("a checkpoint that is stuck holds the next one for longer",),
-        will_not_cure=(cause_words(known),),
+        will_not_cure=(cause_words(situation),),
         withdrawn_if=("checkpoints expire: then their cause comes first",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _shorter(known: Situation, timeout_ms: int, wanted: int, longest: float, ids: tuple[int, ...]) -> Recommendation:
+def _shorter(
+    situation: Situation, timeout_ms: int, wanted: int, longest: float, ids: tuple[int, ...]
+) -> Recommendation:
     row = EvidenceRow(
         "checkpoints that hung until the timeout",
         "failureReason",
@@ -146,32 +150,32 @@ def _shorter(known: Situation, timeout_ms: int, wanted: int, longest: float, ids
         direction="lower",
         headline=f"Lower the checkpoint timeout from {say.duration(timeout_ms)} to {say.duration(wanted)}",
         reason=(
-            f"{len(ids)} of the last {say.checkpoints(len(known.recorded))} hung for {say.duration(timeout_ms)}, while"
-            f" the others took at most {say.duration(longest)}. A new attempt would have completed long before."
+            f"{len(ids)} of the last {say.checkpoints(len(situation.recorded))} hung for {say.duration(timeout_ms)},"
+            f" while the others took at most {say.duration(longest)}. A new attempt would have completed long before."
         ),
         current=Setting(timeout_ms=timeout_ms),
         proposed=Setting(timeout_ms=wanted),
-        evidence=(*_timeout_rows(known, timeout_ms, longest), row),
-        expected=_expiring(known, wanted),
+        evidence=(*_timeout_rows(situation, timeout_ms, longest), row),
+        expected=_expiring(situation, wanted),
         unpredicted=("no prediction of how often a checkpoint hangs: its cause is not known",),
         confidence=Confidence.LOW if len(ids) < 2 else Confidence.MEDIUM,
         confidence_reason=f"{say.checkpoints(len(ids))} hung",
-        preconditions=_tolerating(known),
+        preconditions=_tolerating(situation),
         risks=("under more load or with more state, checkpoints may reach the shorter timeout",),
         will_not_cure=("what made the checkpoints hang",),
         withdrawn_if=(f"completed checkpoints take more than {say.duration(wanted / TIMEOUT_FACTOR)}",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _tolerating(known: Situation) -> tuple[Precondition, ...]:
-    config = known.evidence.config
+def _tolerating(situation: Situation) -> tuple[Precondition, ...]:
+    config = situation.evidence.config
     count = config.tolerable_failed_count if config is not None else None
     return (Precondition("at least one failed checkpoint is tolerated", None if count is None else count > 0),)
 
 
-def _transaction(known: Situation, timeout_ms: int, longest: float) -> tuple[Precondition, ...]:
-    config = known.evidence.config
+def _transaction(situation: Situation, timeout_ms: int, longest: float) -> tuple[Precondition, ...]:
+    config = situation.evidence.config
     tolerated = config.tolerable_failed_count if config is not None else None
     needed = transaction_timeout_ms(config, float((config.interval_ms if config else 0) or 0), longest)
     if needed is None or config is None:
@@ -193,18 +197,18 @@ def failovers_per_day(attempts: float, failing: float, tolerated: int) -> float:
     return attempts * run * (1 - failing) / (1 - run)
 
 
-def advise_tolerance(known: Situation) -> Recommendation | NoAdvice:
+def advise_tolerance(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend the number of tolerable failures, or return the reason for none (R-TOL)."""
-    config = known.evidence.config
+    config = situation.evidence.config
     tolerated = config.tolerable_failed_count if config is not None else None
     if config is None or tolerated is None:
         return _no_number("the number of tolerable failures is not known")
     if tolerated >= UNLIMITED_COUNT:
         return _no_number("any number of failures is tolerated: alerts have to show those that last")
-    if known.diagnosis.verdict.kind is VerdictKind.FAILING_SUBTASK:
+    if situation.diagnosis.verdict.kind is VerdictKind.FAILING_SUBTASK:
         text = "checkpoints fail at a subtask for a lasting reason, which no number of tolerated failures cures"
         return NoAdvice(Topic.TOLERANCE, "R-TOL-2", text)
-    ended = _ended(known)
+    ended = _ended(situation)
     failed = [h for h in ended if h.status is CheckpointStatus.FAILED and _is_counted(h)]
     if not failed:
         return _no_number(f"none of the last {say.checkpoints(len(ended))} failed in a way that counts")
@@ -218,7 +222,7 @@ def advise_tolerance(known: Situation) -> Recommendation | NoAdvice:
     if share.value >= PASSING_MAX_RATIO:
         text = f"{len(failed)} of {say.checkpoints(len(ended))} failed, which is not by chance: find the cause first"
         return _no_number(text)
-    period = max(known.every_ms or 0.0, median(r.duration_ms for r in known.recorded) or 0.0, 1.0)
+    period = max(situation.every_ms or 0.0, median(r.duration_ms for r in situation.recorded) or 0.0, 1.0)
     attempts = _DAY_MS / period
     now = failovers_per_day(attempts, share.value, tolerated)
     if now <= FAILOVERS_PER_DAY_MAX:
@@ -239,7 +243,9 @@ def advise_tolerance(known: Situation) -> Recommendation | NoAdvice:
             " shorten the timeout first"
         )
         return _no_number(text)
-    return _tolerate(known, tolerated, min(wanted, most), share, attempts, tuple(h.checkpoint_id for h in failed), each)
+    return _tolerate(
+        situation, tolerated, min(wanted, most), share, attempts, tuple(h.checkpoint_id for h in failed), each
+    )
 
 
 def _in_a_row(count: int) -> str:
@@ -250,8 +256,8 @@ def _no_number(reason: str) -> NoAdvice:
     return NoAdvice(Topic.TOLERANCE, "R-TOL-1", reason)
 
 
-def _ended(known: Situation) -> list[CheckpointHeader]:
-    headers = [c.header for c in known.evidence.checkpoints]
+def _ended(situation: Situation) -> list[CheckpointHeader]:
+    headers = [c.header for c in situation.evidence.checkpoints]
     return [h for h in headers if h.status.is_terminal and h.kind is CheckpointKind.CHECKPOINT]
 
 
@@ -260,7 +266,7 @@ def _is_counted(header: CheckpointHeader) -> bool:
 
 
 def _tolerate(
-    known: Situation, now: int, wanted: int, share: Interval, attempts: float, ids: tuple[int, ...], each_ms: float
+    situation: Situation, now: int, wanted: int, share: Interval, attempts: float, ids: tuple[int, ...], each_ms: float
 ) -> Recommendation:
     def rate(n: int) -> Interval:
         value, low, high = (failovers_per_day(attempts, min(s, 0.999), n) for s in (share.value, share.low, share.high))
@@ -277,7 +283,7 @@ def _tolerate(
         direction="raise",
         headline=f"Tolerate {wanted} failed checkpoints instead of {now}",
         reason=(
-            f"{say.of_the_last(len(ids), len(_ended(known)))} failed, and others completed."
+            f"{say.of_the_last(len(ids), len(_ended(situation)))} failed, and others completed."
             f" {_in_a_row(now + 1)} the job, which replays its input."
         ),
         current=Setting(tolerable_failed_count=now),
@@ -294,27 +300,27 @@ def _tolerate(
         will_not_cure=("the failures themselves",),
         withdrawn_if=("no checkpoint fails any more", "most checkpoints fail: then their cause comes first"),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
 # --- retained checkpoints -------------------------------------------------------------------------------------------
 
 
-def advise_retention(known: Situation) -> Recommendation | NoAdvice:
+def advise_retention(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend how many checkpoints are retained, or return the reason for none (R-RET-1)."""
-    count = retained_count(known)
+    count = retained_count(situation)
     if count is None:
         return _no_retention("the cluster does not report how many checkpoints it keeps")
     if count >= _RETAINED:
         return _no_retention(f"{count} checkpoints are kept")
-    if not known.evidence.exceptions and not known.evidence.restart_count:
+    if not situation.evidence.exceptions and not situation.evidence.restart_count:
         return _no_retention("only the newest checkpoint is kept; nothing shows that an older one would be needed")
-    full = median(r.checkpoint.header.full_state_size_bytes for r in known.recorded if not r.is_failed)
+    full = median(r.checkpoint.header.full_state_size_bytes for r in situation.recorded if not r.is_failed)
     expected: tuple[Expected, ...] = ()
     if full is not None:
         method = "as many times the size of the state; incremental checkpoints share files and need less"
         expected = (expect(Metric.STORED, full, Interval(_RETAINED * full, full, _RETAINED * full), method),)
-    restarts = known.evidence.restart_count
+    restarts = situation.evidence.restart_count
     row = EvidenceRow(
         "restarts of the job",
         "numRestarts",
@@ -341,7 +347,7 @@ def advise_retention(known: Situation) -> Recommendation | NoAdvice:
         will_not_cure=("faults that are noticed after two more checkpoints",),
         withdrawn_if=("the job overrides the cluster's setting",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
 def _no_retention(reason: str) -> NoAdvice:

@@ -68,44 +68,44 @@ class _Load:
         return min(shares)
 
 
-def advise_in_flight(known: Situation) -> Recommendation | NoAdvice:
+def advise_in_flight(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend a limit on in-flight data, or return the reason for giving no advice on it."""
-    if known.mode not in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
+    if situation.mode not in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
         return _silence("checkpoints are aligned and persist no in-flight data")
-    load = _load(known)
+    load = _load(situation)
     if load is None:
         return _silence("checkpoints persist no in-flight data")
     carried = f"{say.size(load.total_bytes)} of in-flight data a checkpoint"
     if load.share >= 1.0:
-        hopeless = spiral.hopeless(known)
+        hopeless = spiral.hopeless(situation)
         if hopeless is not None:
             return NoAdvice(Topic.IN_FLIGHT, "R-REC-1", f"a limit on in-flight data does not help: {hopeless}")
         return _silence(f"{carried} is within the limits for writing and restoring")
-    return _cap(known, load, carried) if known.engine.has_in_flight_cap else _debloat(known, load, carried)
+    return _cap(situation, load, carried) if situation.engine.has_in_flight_cap else _debloat(situation, load, carried)
 
 
 def _silence(reason: str) -> NoAdvice:
     return NoAdvice(Topic.IN_FLIGHT, "R-CAP-1", reason)
 
 
-def _load(known: Situation) -> _Load | None:
-    each = [[known_of(rows.persisted_bytes) for rows in r.phases.values()] for r in known.recorded if r.phases]
+def _load(situation: Situation) -> _Load | None:
+    each = [[known_of(rows.persisted_bytes) for rows in r.phases.values()] for r in situation.recorded if r.phases]
     subtasks = [v for rows in each for values in rows for v in values[values != 0].tolist()]
-    total = median(r.persisted_bytes for r in known.recorded if r.persisted_bytes)
+    total = median(r.persisted_bytes for r in situation.recorded if r.persisted_bytes)
     if not subtasks or not total:
         return None
     counts = [sum(int(np.count_nonzero(values)) for values in rows) for rows in each]
-    config = known.evidence.config
+    config = situation.evidence.config
     limits = []
     if config is not None and config.interval_ms:
         limits.append(config.interval_ms / 2)
     if config is not None and config.timeout_ms:
         limits.append(config.timeout_ms / 3)
     writing = None
-    if known.store_bytes_per_ms is not None:
-        writing = write_ms(known, total, total).value
-    restore = restore_ms(known, Interval(total, total, total))
-    room = spiral.room_ms(known)
+    if situation.store_bytes_per_ms is not None:
+        writing = write_ms(situation, total, total).value
+    restore = restore_ms(situation, Interval(total, total, total))
+    room = spiral.room_ms(situation)
     # Without any room, failures do not decide what a restore may take: no limit on in-flight data gives room.
     budget = RESTORE_BUDGET_MS if room is None or room <= 0 else min(RESTORE_BUDGET_MS, room)
     return _Load(
@@ -117,12 +117,12 @@ def _load(known: Situation) -> _Load | None:
         restore_ms=restore.value if restore is not None else None,
         restore_budget_ms=budget,
         is_failing_often=budget < RESTORE_BUDGET_MS,
-        growth=spiral.growth(known),
+        growth=spiral.growth(situation),
     )
 
 
-def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvice:
-    config = known.evidence.config
+def _cap(situation: Situation, load: _Load, carried: str) -> Recommendation | NoAdvice:
+    config = situation.evidence.config
     current = config.inflight_cap_bytes if config is not None else None
     wanted = _nice_bytes(load.subtask_bytes * load.share)
     if wanted < GATE_MIN_BYTES:
@@ -132,17 +132,17 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvi
         )
     if current is not None and current <= wanted * 1.1:
         return _silence(f"{carried} is too much, but the cap of {say.size(current)} is already low enough")
-    fit = _fit_ratio(known, wanted)
+    fit = _fit_ratio(situation, wanted)
     total = Interval(
         min(load.total_bytes, wanted * load.persisting_count),
         0.0,
         float(wanted * load.persisting_count),
     )
-    wait = _wait_ms(known, max(0.0, 1.0 - wanted / load.subtask_bytes))
-    written = write_ms(known, total.value, float(wanted))
+    wait = _wait_ms(situation, max(0.0, 1.0 - wanted / load.subtask_bytes))
+    written = write_ms(situation, total.value, float(wanted))
     duration = Interval(wait + written.value, 0.0, 2.0 * wait + 2.0 * written.high + 500.0)
     proposed = Setting(inflight_cap_bytes=wanted)
-    answer = known.predictor.of(proposed)
+    answer = situation.predictor.of(proposed)
     if answer is not None and answer.duration_ms is not None:
         duration = answer.duration_ms
     limit_ms = 2.0 * load.write_budget_ms if load.write_budget_ms is not None else None
@@ -158,7 +158,7 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvi
         " cap. The interval reaches to twice the time that the rest of the queues takes to drain"
     )
     return _recommendation(
-        known,
+        situation,
         load,
         Setting(inflight_cap_bytes=current),
         proposed,
@@ -176,23 +176,23 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvi
     )
 
 
-def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvice:
-    if not known.engine.has_buffer_debloating:
-        return _silence(f"{carried} is too much, but {known.engine_words} has no buffer debloating")
-    queue_ms = _queue_ms(known)
+def _debloat(situation: Situation, load: _Load, carried: str) -> Recommendation | NoAdvice:
+    if not situation.engine.has_buffer_debloating:
+        return _silence(f"{carried} is too much, but {situation.engine_words} has no buffer debloating")
+    queue_ms = _queue_ms(situation)
     if queue_ms is None:
         return _silence(f"{carried} is too much, but the rate at which queues drain is not known")
     target = int(_nice_bytes(queue_ms * load.share))
     if target < DEBLOAT_MIN_MS:
         return _silence(f"{carried} is too much, but a debloating target of {target} ms would leave buffers too small")
     total = Interval(load.total_bytes * load.share, load.total_bytes * load.share * 0.5, load.total_bytes)
-    now = known.duration_ms or 0.0
+    now = situation.duration_ms or 0.0
     method = (
         "queues shrink to the data that drains in the target time, over several checkpoints, and persisted data"
         " shrinks with them; the interval reaches from half of that to no effect"
     )
     return _recommendation(
-        known,
+        situation,
         load,
         Setting(),
         Setting(debloat_target_ms=target),
@@ -208,24 +208,24 @@ def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | No
         risks=(
             "throughput falls by a few per cent, and by more if buffers become smaller than a record",
             "buffer sizes adapt over several checkpoints: the first ones change little",
-            _other_limit(known),
+            _other_limit(situation),
             "Flink reports neither setting to its clients, so Barrierscope cannot see whether the change was made",
         ),
     )
 
 
-def _other_limit(known: Situation) -> str:
+def _other_limit(situation: Situation) -> str:
     """Return what limits the same data if debloating does not suit the job, if the version has such a setting."""
-    if known.engine.settings.floating_buffers is None:
-        return f"{known.engine_words} has no other limit: no cap in bytes, and the number of its buffers is fixed"
+    if situation.engine.settings.floating_buffers is None:
+        return f"{situation.engine_words} has no other limit: no cap in bytes, and the number of its buffers is fixed"
     return (
-        f"{known.engine.name} has no cap in bytes; if debloating does not suit the job, fewer buffers"
+        f"{situation.engine.name} has no cap in bytes; if debloating does not suit the job, fewer buffers"
         " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) limit the same data"
     )
 
 
 def _recommendation(
-    known: Situation,
+    situation: Situation,
     load: _Load,
     current: Setting,
     proposed: Setting,
@@ -238,7 +238,7 @@ def _recommendation(
     preconditions: tuple[Precondition, ...],
     risks: tuple[str, ...],
 ) -> Recommendation:
-    changes = changes_of(known.engine, current, proposed)
+    changes = changes_of(situation.engine, current, proposed)
     why = []
     if load.write_ms is not None and load.write_budget_ms is not None and load.write_ms > load.write_budget_ms:
         why.append(f"writing it takes {say.duration(load.write_ms)}")
@@ -248,7 +248,7 @@ def _recommendation(
         why.append(f"a restore takes {say.duration(load.restore_ms or 0.0)} longer because of it{often}")
     if load.growth is not None:
         why.append(f"it grew {load.growth.words}")
-    hopeless = spiral.hopeless(known)
+    hopeless = spiral.hopeless(situation)
     more = () if hopeless is None else (f"it does not suffice: {hopeless}",)
     return Recommendation(
         topic=Topic.IN_FLIGHT,
@@ -258,31 +258,33 @@ def _recommendation(
         current=current,
         proposed=proposed,
         changes=changes,
-        expected=known.predictor.expected(
+        expected=situation.predictor.expected(
             proposed,
             (
                 Expected(Metric.PERSISTED, "bytes", load.total_bytes, total, method),
-                Expected(Metric.DURATION, "ms", known.duration_ms, duration, method, known.is_cut_off),
+                Expected(Metric.DURATION, "ms", situation.duration_ms, duration, method, situation.is_cut_off),
             ),
         ),
         candidates=(),
-        evidence=_rows(known, load),
+        evidence=_rows(situation, load),
         confidence=Confidence.MEDIUM,
-        confidence_reason=f"{len(known.recorded)} checkpoints; the queues after the change are modelled, not measured",
+        confidence_reason=(
+            f"{len(situation.recorded)} checkpoints; the queues after the change are modelled, not measured"
+        ),
         preconditions=preconditions,
         risks=(*risks, *more),
-        will_not_cure=will_not_cure(known),
+        will_not_cure=will_not_cure(situation),
         withdrawn_if=(
             "persisted bytes fall below the limits for writing and restoring",
             "the vertex behind the queues gets more capacity",
         ),
-        how_to=how_to(known.engine, changes),
-        checkpoint_ids=known.ids,
+        how_to=how_to(situation.engine, changes),
+        checkpoint_ids=situation.ids,
     )
 
 
-def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
-    ids, since, until = known.ids, known.since, known.until
+def _rows(situation: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
+    ids, since, until = situation.ids, situation.since, situation.until
     rows = [
         EvidenceRow(
             "in-flight data of a checkpoint, median",
@@ -290,7 +292,7 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
             value=load.total_bytes,
             unit="bytes",
             checkpoint_ids=ids,
-            values=tuple(r.persisted_bytes for r in known.recorded),
+            values=tuple(r.persisted_bytes for r in situation.recorded),
         ),
         EvidenceRow(
             "in-flight data of one subtask, p95",
@@ -347,23 +349,23 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
     return tuple(rows)
 
 
-def _fit_ratio(known: Situation, cap_bytes: float) -> float:
+def _fit_ratio(situation: Situation, cap_bytes: float) -> float:
     most = [
         max((highest_of(rows.persisted_bytes) or 0.0 for rows in r.phases.values()), default=0.0)
-        for r in known.recorded
+        for r in situation.recorded
         if r.phases
     ]
     return sum(m <= cap_bytes for m in most) / len(most) if most else 0.0
 
 
-def _queue_ms(known: Situation) -> float | None:
+def _queue_ms(situation: Situation) -> float | None:
     """Return the milliseconds that the longest queue takes to drain, or None if no rate is known."""
-    return max(drain_times(known), default=None)
+    return max(drain_times(situation), default=None)
 
 
-def _wait_ms(known: Situation, share: float) -> float:
+def _wait_ms(situation: Situation, share: float) -> float:
     """Return the milliseconds that ``share`` of all queues takes to drain, if they drain one after the other."""
-    return share * sum(drain_times(known))
+    return share * sum(drain_times(situation))
 
 
 def _nice_bytes(value: float) -> int:

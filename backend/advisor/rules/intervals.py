@@ -92,25 +92,25 @@ def best_interval_ms(cost_ms: float, between_ms: float) -> float:
     return sqrt(2 * cost_ms * between_ms) * (1 + sqrt(part) / 3 + part / 9) - cost_ms
 
 
-def advise_interval(known: Situation) -> Recommendation | NoAdvice:
+def advise_interval(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend a checkpoint interval, or return the reason for none."""
-    pace = _pace(known)
+    pace = _pace(situation)
     if isinstance(pace, str):
         return NoAdvice(Topic.INTERVAL, "R-INT-3", pace)
-    if known.diagnosis.verdict.kind is VerdictKind.RESTARTS:
+    if situation.diagnosis.verdict.kind is VerdictKind.RESTARTS:
         text = "the job restarts again and again: first cure what its exceptions say"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
-    if known.diagnosis.verdict.kind is VerdictKind.LOST_ROWS:
+    if situation.diagnosis.verdict.kind is VerdictKind.LOST_ROWS:
         text = "transactions time out before they are committed: first raise their timeout or shorten the interval"
         return NoAdvice(Topic.INTERVAL, "R-INT-4", text)
-    if known.undecided is not None:
-        text = f"the interval is not chosen by what it loses, because {known.undecided}"
+    if situation.undecided is not None:
+        text = f"the interval is not chosen by what it loses, because {situation.undecided}"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
-    losses = Losses.of_job(known)
+    losses = Losses.of_job(situation)
     if losses is not None:
-        return _optimal(known, pace, losses)
+        return _optimal(situation, pace, losses)
     if pace.is_crowded:
-        if (useless := _why_useless(known)) is not None:
+        if (useless := _why_useless(situation)) is not None:
             return NoAdvice(Topic.INTERVAL, "R-INT-3", useless)
         if pace.is_varied:
             text = (
@@ -118,11 +118,11 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
                 " suits better than another interval"
             )
             return NoAdvice(Topic.INTERVAL, "R-INT-5", text)
-        return _longer(known, pace)
-    if mean_time_between_failures_ms(known) is not None:
+        return _longer(situation, pace)
+    if mean_time_between_failures_ms(situation) is not None:
         text = "what a checkpoint costs is not known, because the sync parts are not known"
         return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
-    seen = len({at for at, _ in known.evidence.exceptions})
+    seen = len({at for at, _ in situation.evidence.exceptions})
     part = "" if pace.open_ratio is None else f"checkpoints run for {say.percent(pace.open_ratio)} of the time; "
     known_ = {0: "no failure is", 1: "1 failure is"}.get(seen, f"{seen} failures are")
     text = (
@@ -132,9 +132,9 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
 
 
-def advise_pause(known: Situation) -> Recommendation | NoAdvice:
+def advise_pause(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend a minimum pause between checkpoints, or return the reason for none (R-INT-5)."""
-    pace = _pace(known)
+    pace = _pace(situation)
     if isinstance(pace, str):
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", pace)
     if not pace.is_crowded:
@@ -147,27 +147,27 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
     if not pace.is_varied:
         text = "durations hardly vary, so another interval does the same as a minimum pause"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-3", text)
-    losses = Losses.of_job(known)
+    losses = Losses.of_job(situation)
     if losses is not None:
         text = "the interval is chosen from the known failures; a pause as well would make each of them replay more"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-1", text)
-    if (useless := _why_useless(known)) is not None:
+    if (useless := _why_useless(situation)) is not None:
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", useless)
     # With a share p of the time without a checkpoint, the pause is p / (1 - p) times the duration; p is one half.
     wanted = nice_ms(pace.median_ms * (1 - OPEN_MAX_RATIO) / OPEN_MAX_RATIO)
     if wanted <= pace.pause_ms:
         text = f"the pause of {say.duration(pace.pause_ms)} is already as long as a checkpoint"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", text)
-    if version_faults.has_fault(known, version_faults.PAUSE_NOT_KEPT, version_of(known.version)):
-        text = f"{known.engine_words} may not keep a minimum pause ({version_faults.PAUSE_NOT_KEPT})"
+    if version_faults.has_fault(situation, version_faults.PAUSE_NOT_KEPT, version_of(situation.version)):
+        text = f"{situation.engine_words} may not keep a minimum pause ({version_faults.PAUSE_NOT_KEPT})"
         return NoAdvice(Topic.MIN_PAUSE, version_faults.PAUSE_NOT_KEPT, text)
     proposed = Setting(min_pause_ms=wanted)
     recorded = Interval(pace.median_ms, min(pace.median_ms, pace.low_ms), pace.high_ms)
     method = (
         "duration divided by the sum of duration and pause: for the median, and for the 5th and the 95th percentile"
     )
-    open_share = _open(known, pace, proposed, recorded, method, interval_ms=pace.interval_ms, pause_ms=wanted)
-    costs, unpredicted = _after_failure(known, pace, proposed, max(pace.interval_ms, pace.median_ms + wanted))
+    open_share = _open(situation, pace, proposed, recorded, method, interval_ms=pace.interval_ms, pause_ms=wanted)
+    costs, unpredicted = _after_failure(situation, pace, proposed, max(pace.interval_ms, pace.median_ms + wanted))
     made = Proposal(
         topic=Topic.MIN_PAUSE,
         rules=("R-INT-5",),
@@ -180,29 +180,29 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
         ),
         current=Setting(min_pause_ms=round(pace.pause_ms)),
         proposed=proposed,
-        evidence=_rows(known, pace),
+        evidence=_rows(situation, pace),
         expected=(open_share, *costs),
         unpredicted=unpredicted,
-        confidence=_confidence(known),
-        confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
-        preconditions=transactions(known, max(pace.interval_ms, pace.high_ms + wanted), pace.high_ms),
+        confidence=_confidence(situation),
+        confidence_reason=f"{len(situation.recorded)} checkpoints; their durations are taken to stay as they are",
+        preconditions=transactions(situation, max(pace.interval_ms, pace.high_ms + wanted), pace.high_ms),
         risks=("checkpoints are further apart: a restore replays more input, and transactional sinks commit later",),
-        will_not_cure=(cause_words(known),),
+        will_not_cure=(cause_words(situation),),
         withdrawn_if=("checkpoints run for less than half of the time without it",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _pace(known: Situation) -> _Pace | str:
-    config = known.evidence.config
+def _pace(situation: Situation) -> _Pace | str:
+    config = situation.evidence.config
     if config is None or not config.interval_ms:
         return "the interval of the checkpoints is not known"
-    if known.is_cut_off:
+    if situation.is_cut_off:
         return "most checkpoints expire: another interval does not make them complete"
-    durations = [r.duration_ms for r in known.recorded if not r.is_failed]
+    durations = [r.duration_ms for r in situation.recorded if not r.is_failed]
     if len(durations) < CHECKPOINTS_MIN_COUNT:
         return f"only {say.checkpoints(len(durations))} completed; {CHECKPOINTS_MIN_COUNT} are needed"
     return _Pace(
@@ -211,20 +211,20 @@ def _pace(known: Situation) -> _Pace | str:
         median_ms=median(durations) or 0.0,
         low_ms=quantile(durations, 0.05) or 0.0,
         high_ms=quantile(durations, 0.95) or 0.0,
-        open_ratio=open_ratio([r.checkpoint.header for r in known.recorded]),
+        open_ratio=open_ratio([r.checkpoint.header for r in situation.recorded]),
     )
 
 
-def _why_useless(known: Situation) -> str | None:
+def _why_useless(situation: Situation) -> str | None:
     """Return why fewer checkpoints do not cure what makes them long; None if they may."""
-    kind = known.diagnosis.verdict.kind
+    kind = situation.diagnosis.verdict.kind
     if kind is VerdictKind.UNDECIDED:
         return _UNKNOWN
     return _WAITS if kind in _WAITED_FOR else None
 
 
-def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
-    config = known.evidence.config
+def _longer(situation: Situation, pace: _Pace) -> Recommendation | NoAdvice:
+    config = situation.evidence.config
     wanted = nice_ms(pace.high_ms / OPEN_MAX_RATIO + pace.pause_ms)
     if wanted <= pace.interval_ms:
         text = f"checkpoints take {say.duration(pace.median_ms)}, for which the interval is long enough"
@@ -236,12 +236,12 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
         )
         return NoAdvice(Topic.INTERVAL, "R-INT-3", text)
     # An incremental checkpoint writes what changed since the one before. With a longer interval it writes more.
-    grown = wanted / pace.period_ms if _is_incremental(known) else 1.0
+    grown = wanted / pace.period_ms if _is_incremental(situation) else 1.0
     proposed = Setting(interval_ms=wanted)
     recorded = Interval(pace.median_ms, pace.low_ms, max(pace.high_ms, pace.median_ms * grown))
     method = "recorded durations divided by the interval; incremental checkpoints grow at most with the interval"
-    open_share = _open(known, pace, proposed, recorded, method, interval_ms=wanted, pause_ms=0.0)
-    costs, unpredicted = _after_failure(known, pace, proposed, wanted)
+    open_share = _open(situation, pace, proposed, recorded, method, interval_ms=wanted, pause_ms=0.0)
+    costs, unpredicted = _after_failure(situation, pace, proposed, wanted)
     made = Proposal(
         topic=Topic.INTERVAL,
         rules=("R-INT-3",),
@@ -253,22 +253,22 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
         ),
         current=Setting(interval_ms=config.interval_ms if config is not None else None),
         proposed=proposed,
-        evidence=_rows(known, pace),
+        evidence=_rows(situation, pace),
         expected=(open_share, *costs),
         unpredicted=unpredicted,
-        confidence=_confidence(known),
-        confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
-        preconditions=transactions(known, wanted, pace.high_ms),
+        confidence=_confidence(situation),
+        confidence_reason=f"{len(situation.recorded)} checkpoints; their durations are taken to stay as they are",
+        preconditions=transactions(situation, wanted, pace.high_ms),
         risks=risks_of_longer(),
-        will_not_cure=(cause_words(known),),
+        will_not_cure=(cause_words(situation),),
         withdrawn_if=("checkpoints run for less than half of the time without it",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _optimal(known: Situation, pace: _Pace, losses: Losses) -> Recommendation | NoAdvice:
+def _optimal(situation: Situation, pace: _Pace, losses: Losses) -> Recommendation | NoAdvice:
     now, between = losses.now, losses.between
-    best = losses.best(known.aligned_timeout_ms)
+    best = losses.best(situation.aligned_timeout_ms)
     if best is None or not best.is_worth(now) or not best.keeps_bounds(now):
         least = now if best is None else best
         text = (
@@ -279,7 +279,7 @@ def _optimal(known: Situation, pace: _Pace, losses: Losses) -> Recommendation | 
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
     wanted = best.interval_ms
     proposed = Setting(interval_ms=wanted)
-    costs, unpredicted = _after_failure(known, pace, proposed, wanted)
+    costs, unpredicted = _after_failure(situation, pace, proposed, wanted)
     verb, direction = ("Raise", "raise") if wanted > now.interval_ms else ("Lower", "lower")
     made = Proposal(
         topic=Topic.INTERVAL,
@@ -292,20 +292,20 @@ def _optimal(known: Situation, pace: _Pace, losses: Losses) -> Recommendation | 
         ),
         current=Setting(interval_ms=now.interval_ms),
         proposed=proposed,
-        evidence=(*_rows(known, pace), *loss_rows(known, losses), _daly_row(known, losses)),
+        evidence=(*_rows(situation, pace), *loss_rows(situation, losses), _daly_row(situation, losses)),
         expected=(expect(Metric.LOST, now.ratio.value, best.ratio, loss_method(losses)), *costs),
         unpredicted=unpredicted,
-        confidence=Confidence.LOW if len(known.evidence.exceptions) < 2 * FAILURES_MIN_COUNT else Confidence.MEDIUM,
-        confidence_reason=f"{len(known.evidence.exceptions)} failures are on record",
-        preconditions=transactions(known, wanted, pace.high_ms),
+        confidence=Confidence.LOW if len(situation.evidence.exceptions) < 2 * FAILURES_MIN_COUNT else Confidence.MEDIUM,
+        confidence_reason=f"{len(situation.evidence.exceptions)} failures are on record",
+        preconditions=transactions(situation, wanted, pace.high_ms),
         risks=risks_of_longer() if wanted > now.interval_ms else ("checkpoints load the store more often",),
         will_not_cure=("the failures themselves",),
         withdrawn_if=("the time between failures changes",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _daly_row(known: Situation, losses: Losses) -> EvidenceRow:
+def _daly_row(situation: Situation, losses: Losses) -> EvidenceRow:
     best = max(0.0, best_interval_ms(losses.cost_ms, losses.between.value))
     return EvidenceRow(
         f"interval by Daly's formula, at a cost of {say.duration(losses.cost_ms)} a checkpoint",
@@ -313,14 +313,14 @@ def _daly_row(known: Situation, losses: Losses) -> EvidenceRow:
         Basis.PREDICTED,
         best,
         "ms",
-        checkpoint_ids=known.ids,
+        checkpoint_ids=situation.ids,
     )
 
 
-def _is_incremental(known: Situation) -> bool:
+def _is_incremental(situation: Situation) -> bool:
     shares = [
         ratio(r.checkpoint.header.checkpointed_size_bytes, r.checkpoint.header.full_state_size_bytes)
-        for r in known.recorded
+        for r in situation.recorded
         if not r.is_failed
     ]
     share = median(shares)
@@ -328,7 +328,7 @@ def _is_incremental(known: Situation) -> bool:
 
 
 def _open(
-    known: Situation,
+    situation: Situation,
     pace: _Pace,
     proposed: Setting,
     recorded_ms: Interval,
@@ -341,7 +341,7 @@ def _open(
 
     It follows from the answer on durations, or from what was recorded if there is none.
     """
-    answer = known.predictor.of(proposed)
+    answer = situation.predictor.of(proposed)
     took = recorded_ms if answer is None or answer.duration_ms is None else answer.duration_ms
     if answer is not None and took is answer.duration_ms:
         method = method_of(answer.tier)
@@ -350,33 +350,35 @@ def _open(
 
 
 def _after_failure(
-    known: Situation, pace: _Pace, proposed: Setting, period_ms: float
+    situation: Situation, pace: _Pace, proposed: Setting, period_ms: float
 ) -> tuple[tuple[Expected, ...], tuple[str, ...]]:
     """Return the predictions of what a failure costs under proposed settings, and what is not predicted.
 
     ``period_ms`` is the time from one checkpoint to the next under them.
     """
-    answered = known.predictor.answered(proposed, (Metric.REPLAYED, Metric.RECOVERY))
+    answered = situation.predictor.answered(proposed, (Metric.REPLAYED, Metric.RECOVERY))
     if answered:
         lacks = all(e.metric is not Metric.RECOVERY for e in answered)
         return answered, (_NO_RECOVERY,) if lacks else ()
-    use = _use_ratio(known)
+    use = _use_ratio(situation)
     recovery = RecoveryModel(
         outage_ms=RESTART_MS,
         replayed_ratio=Interval(0.5, 0.0, 1.0),
         capacity_per_s=None if use is None else 1 / use,
-        checkpoint_cost_ms=median(r.sync_ms for r in known.recorded) or 0.0,
+        checkpoint_cost_ms=median(r.sync_ms for r in situation.recorded) or 0.0,
         duration_ms=Interval(pace.median_ms, pace.low_ms, pace.high_ms),
-        completed_ratio=_completed_ratio(known),
-        failed_period_ms=max((r.duration_ms for r in known.recorded if r.is_failed), default=0.0) + pace.pause_ms,
+        completed_ratio=_completed_ratio(situation),
+        failed_period_ms=max((r.duration_ms for r in situation.recorded if r.is_failed), default=0.0) + pace.pause_ms,
     )
     now, then = (cost_of_failure(recovery, interval_ms=ms, rate_per_s=1.0) for ms in (pace.period_ms, period_ms))
     if now.replay_ms is None or then.replay_ms is None:
         return (), ("no prediction of what a failure replays: no checkpoint completes, so it grows without end",)
     method = "on average a failure comes in the middle between two checkpoints, and loses the running one too"
-    failed = sum(r.is_failed for r in known.recorded)
+    failed = sum(r.is_failed for r in situation.recorded)
     if failed:
-        method += f"; {failed} of {len(known.recorded)} checkpoints failed, so the newest completed one is often older"
+        method += (
+            f"; {failed} of {len(situation.recorded)} checkpoints failed, so the newest completed one is often older"
+        )
     found = [expect(Metric.REPLAYED, now.replay_ms.value, then.replay_ms, method)]
     if then.recovery_ms is None or now.recovery_ms is None:
         return tuple(found), (_NO_RECOVERY,)
@@ -388,26 +390,26 @@ def _after_failure(
     return tuple(found), ()
 
 
-def _completed_ratio(known: Situation) -> Interval:
+def _completed_ratio(situation: Situation) -> Interval:
     """Return the share of the recorded checkpoints that completed, with its 90 % interval; all if none failed."""
-    failed, count = sum(r.is_failed for r in known.recorded), len(known.recorded)
+    failed, count = sum(r.is_failed for r in situation.recorded), len(situation.recorded)
     if not failed:
         return ALL_COMPLETE
     share = share_interval(failed, count)
     return Interval(1.0 - share.value, 1.0 - share.high, 1.0 - share.low)
 
 
-def _use_ratio(known: Situation) -> float | None:
+def _use_ratio(situation: Situation) -> float | None:
     """Return how much of what the job could process it does process; None if something holds it back."""
-    loads = known.case.loads.values()
-    if known.case.suspect is not None or known.held is None or known.held[1] > BACKPRESSURED_OK_RATIO:
+    loads = situation.case.loads.values()
+    if situation.case.suspect is not None or situation.held is None or situation.held[1] > BACKPRESSURED_OK_RATIO:
         return None
     use = highest(highest_of(load.busy) for load in loads)
     return use if use is not None and 0 < use < 1 else None
 
 
-def _rows(known: Situation, pace: _Pace) -> tuple[EvidenceRow, ...]:
-    durations = tuple(r.duration_ms for r in known.recorded)
+def _rows(situation: Situation, pace: _Pace) -> tuple[EvidenceRow, ...]:
+    durations = tuple(r.duration_ms for r in situation.recorded)
     rows = [
         EvidenceRow(
             "duration of a checkpoint, median",
@@ -415,25 +417,30 @@ def _rows(known: Situation, pace: _Pace) -> tuple[EvidenceRow, ...]:
             Basis.MEASURED,
             pace.median_ms,
             "ms",
-            checkpoint_ids=known.ids,
+            checkpoint_ids=situation.ids,
             values=durations,
         ),
         EvidenceRow(
-            "duration of a checkpoint, p95", "duration", Basis.MEASURED, pace.high_ms, "ms", checkpoint_ids=known.ids
+            "duration of a checkpoint, p95",
+            "duration",
+            Basis.MEASURED,
+            pace.high_ms,
+            "ms",
+            checkpoint_ids=situation.ids,
         ),
         EvidenceRow("interval of the checkpoints", "interval", Basis.MEASURED, pace.interval_ms, "ms"),
     ]
     if pace.open_ratio is not None:
         text = "share of the time in which a checkpoint runs"
         rows.append(
-            EvidenceRow(text, "duration", Basis.RECONSTRUCTED, pace.open_ratio, "ratio", checkpoint_ids=known.ids)
+            EvidenceRow(text, "duration", Basis.RECONSTRUCTED, pace.open_ratio, "ratio", checkpoint_ids=situation.ids)
         )
     return tuple(rows)
 
 
-def transactions(known: Situation, period_ms: float, duration_ms: float) -> tuple[Precondition, ...]:
+def transactions(situation: Situation, period_ms: float, duration_ms: float) -> tuple[Precondition, ...]:
     """Return the condition on the transactions of sinks (R-INT-4)."""
-    needed = transaction_timeout_ms(known.evidence.config, period_ms, duration_ms)
+    needed = transaction_timeout_ms(situation.evidence.config, period_ms, duration_ms)
     if needed is None:
         return (Precondition("sinks have no transaction timeout: no number of failures bounds their waiting", None),)
     text = f"transactional sinks wait more than {say.duration(needed)} and a restart for their commit"
@@ -457,5 +464,5 @@ def risks_of_longer() -> tuple[str, ...]:
     )
 
 
-def _confidence(known: Situation) -> Confidence:
-    return Confidence.LOW if known.diagnosis.verdict.confidence is Confidence.LOW else Confidence.MEDIUM
+def _confidence(situation: Situation) -> Confidence:
+    return Confidence.LOW if situation.diagnosis.verdict.confidence is Confidence.LOW else Confidence.MEDIUM

@@ -56,25 +56,27 @@ _OWN_PART = (
 _ONLY_FEWER_SUBTASKS = "FLINK-31963"
 
 
-def lints_of(known: Situation) -> tuple[Lint, ...]:
+def lints_of(situation: Situation) -> tuple[Lint, ...]:
     """Return the lints of a job, the most serious ones first."""
-    if not known.engine.has_barriers:
+    if not situation.engine.has_barriers:
         return ()
-    if known.diagnosis.health is Health.OFF:
-        return tuple(_switched_off(known))
-    of_version = tuple(_of_version(known))
+    if situation.diagnosis.health is Health.OFF:
+        return tuple(_switched_off(situation))
+    of_version = tuple(_of_version(situation))
     # The fault of the version says why the pause is not kept.
     explained = {pauses.NOT_KEPT} if any(x.code == version_faults.PAUSE_NOT_KEPT for x in of_version) else set()
-    found = [*(x for x in _of_settings(known) if x.code not in explained), *of_version]
+    found = [*(x for x in _of_settings(situation) if x.code not in explained), *of_version]
     return tuple(sorted(found, key=lambda lint: list(LintLevel).index(lint.level)))
 
 
-def rescaling_error(known: Situation) -> Lint | None:
+def rescaling_error(situation: Situation) -> Lint | None:
     """Return the error of the version because of which an unaligned checkpoint cannot be restored with more subtasks.
 
     None if the version has no such error that concerns this job.
     """
-    return next((c for c in lints_of(known) if c.effect is LintEffect.RISK and c.code != _ONLY_FEWER_SUBTASKS), None)
+    return next(
+        (c for c in lints_of(situation) if c.effect is LintEffect.RISK and c.code != _ONLY_FEWER_SUBTASKS), None
+    )
 
 
 def version_of(text: str | None) -> Version | None:
@@ -86,19 +88,19 @@ def version_of(text: str | None) -> Version | None:
 # --- errors of a version ------------------------------------------------------------------------------------------
 
 
-def _of_version(known: Situation) -> Iterator[Lint]:
-    version = version_of(known.version)
-    if not known.engine.is_flink_release or version is None:
+def _of_version(situation: Situation) -> Iterator[Lint]:
+    version = version_of(situation.version)
+    if not situation.engine.is_flink_release or version is None:
         return
-    yield from version_faults.of_version(known, version)
-    yield from _unread(known, version)
-    yield from _during_recovery(known, version)
-    yield from _stuck_sync(known, version)
+    yield from version_faults.of_version(situation, version)
+    yield from _unread(situation, version)
+    yield from _during_recovery(situation, version)
+    yield from _stuck_sync(situation, version)
 
 
-def _unread(known: Situation, version: Version) -> Iterator[Lint]:
+def _unread(situation: Situation, version: Version) -> Iterator[Lint]:
     """Yield lints about settings of the cluster that this version does not read."""
-    unread = flink_options.unread(_cluster(known), version[:2])
+    unread = flink_options.unread(_cluster(situation), version[:2])
     ignored = [key for key in unread if key in _BUFFERS]
     if ignored:
         yield Lint(
@@ -117,16 +119,16 @@ def _unread(known: Situation, version: Version) -> Iterator[Lint]:
             "unread-setting",
             LintLevel.WARNING,
             f"{key} has no effect",
-            f"{known.engine_words} has no setting of this name. It accepts the key without a message.",
+            f"{situation.engine_words} has no setting of this name. It accepts the key without a message.",
             cure,
             _CONFIG_DOCS,
         )
 
 
-def _during_recovery(known: Situation, version: Version) -> Iterator[Lint]:
+def _during_recovery(situation: Situation, version: Version) -> Iterator[Lint]:
     here = flink_options.option(_DURING_RECOVERY, flink_options.nearest(version[:2]))
-    is_on = all(_setting(known, name).lower() == "true" for name in (_RECOVER_DOWNSTREAM, _DURING_RECOVERY))
-    if here is not None and version[:2] == (2, 3) and is_on and known.aligned_timeout_ms is None:
+    is_on = all(_setting(situation, name).lower() == "true" for name in (_RECOVER_DOWNSTREAM, _DURING_RECOVERY))
+    if here is not None and version[:2] == (2, 3) and is_on and situation.aligned_timeout_ms is None:
         yield Lint(
             "FLINK-40518",
             LintLevel.DANGER,
@@ -136,12 +138,12 @@ def _during_recovery(known: Situation, version: Version) -> Iterator[Lint]:
             f"Turn {here.key} off, or enable unaligned checkpoints.",
             f"{_ISSUE}FLINK-40518",
         )
-    persisted = median(r.persisted_bytes for r in known.recorded) or 0.0
-    if known.aligned_timeout_ms is not None and persisted >= _PERSISTED_LARGE_BYTES and not is_on:
+    persisted = median(r.persisted_bytes for r in situation.recorded) or 0.0
+    if situation.aligned_timeout_ms is not None and persisted >= _PERSISTED_LARGE_BYTES and not is_on:
         size = say.size(persisted)
         if here is not None:
             cure = f"Set {_RECOVER_DOWNSTREAM} and {here.key} to true."
-        elif known.engine.has_buffer_debloating:
+        elif situation.engine.has_buffer_debloating:
             cure = "Limit the in-flight data with buffer debloating. Flink 2.3 can take checkpoints during recovery."
         else:
             cure = "Limit the in-flight data with fewer buffers. Flink 2.3 can take checkpoints during recovery."
@@ -156,9 +158,9 @@ def _during_recovery(known: Situation, version: Version) -> Iterator[Lint]:
         )
 
 
-def _stuck_sync(known: Situation, version: Version) -> Iterator[Lint]:
-    sync_ms = median(r.sync_ms for r in known.recorded)
-    is_sync = known.diagnosis.verdict.kind is VerdictKind.SYNC
+def _stuck_sync(situation: Situation, version: Version) -> Iterator[Lint]:
+    sync_ms = median(r.sync_ms for r in situation.recorded)
+    is_sync = situation.diagnosis.verdict.kind is VerdictKind.SYNC
     if version < (2, 4, 0) and is_sync and sync_ms is not None and sync_ms >= _SYNC_STUCK_MS:
         yield Lint(
             "FLINK-40200",
@@ -175,13 +177,13 @@ def _stuck_sync(known: Situation, version: Version) -> Iterator[Lint]:
 # --- settings -----------------------------------------------------------------------------------------------------
 
 
-def _of_settings(known: Situation) -> Iterator[Lint]:
-    config = known.evidence.config
+def _of_settings(situation: Situation) -> Iterator[Lint]:
+    config = situation.evidence.config
     if config is None:
         return
     if config.tolerable_failed_count == 0:
-        failed = sum(r.is_failed for r in known.recorded)
-        count = len(known.recorded)
+        failed = sum(r.is_failed for r in situation.recorded)
+        count = len(situation.recorded)
         happened = f" {say.of_the_last(failed, count)} failed." if failed else ""
         yield Lint(
             "tolerable-0",
@@ -192,7 +194,7 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             "Tolerate some failures, for example 3. Each makes the job replay more input if it restarts later.",
             f"{_CONFIG_DOCS}#execution-checkpointing-tolerable-failed-checkpoints",
         )
-    yield from tolerance.lints_of(known, config)
+    yield from tolerance.lints_of(situation, config)
     if config.timeout_ms is not None and config.interval_ms is not None and config.timeout_ms < config.interval_ms:
         timeout, interval = say.duration(config.timeout_ms), say.duration(config.interval_ms)
         yield Lint(
@@ -203,8 +205,8 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             f"Raise the timeout to at least {interval}. Checkpoints that complete in time stay as they are.",
             f"{_CONFIG_DOCS}#execution-checkpointing-timeout",
         )
-    yield from pauses.lints_of(known, config)
-    if known.aligned_timeout_ms is not None and (config.max_concurrent or 1) > 1:
+    yield from pauses.lints_of(situation, config)
+    if situation.aligned_timeout_ms is not None and (config.max_concurrent or 1) > 1:
         yield Lint(
             "unaligned-concurrent",
             LintLevel.WARNING,
@@ -213,17 +215,17 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             "Allow one checkpoint at a time.",
             f"{_UNALIGNED_DOCS}#limitations",
         )
-    yield from _unaligned_ignored(known)
-    yield from _concurrent(known, config)
-    yield from _after_tasks_finish(known)
-    yield from _retained(known)
-    yield from _multiplying(known)
+    yield from _unaligned_ignored(situation)
+    yield from _concurrent(situation, config)
+    yield from _after_tasks_finish(situation)
+    yield from _retained(situation)
+    yield from _multiplying(situation)
 
 
-def _unaligned_ignored(known: Situation) -> Iterator[Lint]:
+def _unaligned_ignored(situation: Situation) -> Iterator[Lint]:
     """Yield a lint if the cluster enables unaligned checkpoints and the job's mode leaves them off."""
-    there = _found(known, _UNALIGNED)
-    if there is not None and there[1].lower() == "true" and known.is_exactly_once is False:
+    there = _found(situation, _UNALIGNED)
+    if there is not None and there[1].lower() == "true" and situation.is_exactly_once is False:
         yield Lint(
             "unaligned-needs-exactly-once",
             LintLevel.WARNING,
@@ -235,13 +237,13 @@ def _unaligned_ignored(known: Situation) -> Iterator[Lint]:
         )
 
 
-def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
+def _concurrent(situation: Situation, config: CheckpointConfig) -> Iterator[Lint]:
     """Yield a lint if several checkpoints write at the same time (R-CC-1)."""
-    writing = median(ratio(r.own_async_ms, r.duration_ms) for r in known.recorded)
-    is_aligned = known.aligned_timeout_ms is None
-    overlap = config.interval_ms is not None and (known.duration_ms or 0.0) > config.interval_ms
+    writing = median(ratio(r.own_async_ms, r.duration_ms) for r in situation.recorded)
+    is_aligned = situation.aligned_timeout_ms is None
+    overlap = config.interval_ms is not None and (situation.duration_ms or 0.0) > config.interval_ms
     if (config.max_concurrent or 1) > 1 and is_aligned and overlap and (writing or 0.0) > STORE_MIN_RATIO:
-        took = say.duration(known.duration_ms or 0.0)
+        took = say.duration(situation.duration_ms or 0.0)
         yield Lint(
             "concurrent-writes",
             LintLevel.WARNING,
@@ -253,13 +255,13 @@ def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
         )
 
 
-def _multiplying(known: Situation) -> Iterator[Lint]:
+def _multiplying(situation: Situation) -> Iterator[Lint]:
     """Yield a lint if each restart of the job multiplies the state of a vertex."""
-    found = multiplying.of_job(known.evidence)
+    found = multiplying.of_job(situation.evidence)
     if found is None:
         return
     if not found.is_decided:
-        yield _may_multiply(known, found)
+        yield _may_multiply(situation, found)
         return
     factor = say.times(median(found.factors) or 0.0)
     sizes = ", ".join(say.size(size) for size in found.sizes_bytes)
@@ -272,7 +274,7 @@ def _multiplying(known: Situation) -> Iterator[Lint]:
     yield Lint(
         "state-multiplies",
         LintLevel.DANGER,
-        f"The state of {known.name(found.vertex_id)} is {factor} as large after each restart",
+        f"The state of {situation.name(found.vertex_id)} is {factor} as large after each restart",
         f"It had {sizes} of state before, between and after the last {len(found.factors)} restarts. In between, it"
         f" kept its size.{like} In the end, an acknowledgement no longer fits into a message, or a restore runs out of"
         " memory.",
@@ -281,12 +283,12 @@ def _multiplying(known: Situation) -> Iterator[Lint]:
     )
 
 
-def _may_multiply(known: Situation, found: multiplying.Multiplying) -> Lint:
+def _may_multiply(situation: Situation, found: multiplying.Multiplying) -> Lint:
     before, after = (say.size(size) for size in found.sizes_bytes)
     return Lint(
         "state-multiplies",
         LintLevel.WARNING,
-        f"The state of {known.name(found.vertex_id)} may multiply with each restart",
+        f"The state of {situation.name(found.vertex_id)} may multiply with each restart",
         f"It had {before} before the last restart and {after} after it, {say.times(found.factors[0])} as much, and kept"
         f" its size otherwise. The vertex has {found.subtask_count} subtasks: if each of them restores the union list"
         " state of all and adds it to its own, it looks like this. One restart is not enough to tell it from a change"
@@ -296,9 +298,9 @@ def _may_multiply(known: Situation, found: multiplying.Multiplying) -> Lint:
     )
 
 
-def _switched_off(known: Situation) -> Iterator[Lint]:
+def _switched_off(situation: Situation) -> Iterator[Lint]:
     """Yield a lint if a streaming job takes no checkpoints. A job in batch mode needs none."""
-    if not known.evidence.topology.is_batch:
+    if not situation.evidence.topology.is_batch:
         yield Lint(
             "checkpointing-off",
             LintLevel.WARNING,
@@ -310,10 +312,10 @@ def _switched_off(known: Situation) -> Iterator[Lint]:
         )
 
 
-def _after_tasks_finish(known: Situation) -> Iterator[Lint]:
+def _after_tasks_finish(situation: Situation) -> Iterator[Lint]:
     """Yield a lint if checkpoints end with the first task that finishes (R-FIN-1)."""
-    there = _found(known, _AFTER_FINISH)
-    config = known.evidence.config
+    there = _found(situation, _AFTER_FINISH)
+    config = situation.evidence.config
     if config is not None and config.ends_with_first_task:
         yield Lint(
             "no-checkpoints-after-finish",
@@ -321,12 +323,12 @@ def _after_tasks_finish(known: Situation) -> Iterator[Lint]:
             "Once a task has finished, the job takes no checkpoint any more",
             "The job's settings say so. If one of several sources is bounded, the job loses its checkpoints when that"
             " source ends.",
-            f"Set {after_finish_key(known.evidence)} to true: from Flink 1.15 on, this is the default.",
+            f"Set {after_finish_key(situation.evidence)} to true: from Flink 1.15 on, this is the default.",
             f"{_DOCS}dev/datastream/fault-tolerance/checkpointing/#checkpointing-with-parts-of-the-graph-finished",
         )
     elif there is not None and there[1].lower() == "false":
         off = there[0]
-        version = version_of(known.version)
+        version = version_of(situation.version)
         # In Flink 1.14 the default is false.
         is_default_off = version is not None and version[:2] == (1, 14)
         yield Lint(
@@ -340,46 +342,46 @@ def _after_tasks_finish(known: Situation) -> Iterator[Lint]:
         )
 
 
-def _retained(known: Situation) -> Iterator[Lint]:
-    count = retained_count(known)
+def _retained(situation: Situation) -> Iterator[Lint]:
+    count = retained_count(situation)
     if count is None or count > 1:
         return
-    set_by = "The cluster's setting is" if _setting(known, _RETAINED) else "Flink's default is"
+    set_by = "The cluster's setting is" if _setting(situation, _RETAINED) else "Flink's default is"
     yield Lint(
         "retained-1",
         LintLevel.NOTE,
         "Only the newest checkpoint is kept",
         f"{set_by} 1 retained checkpoint; an option of a job does not change it. If the newest checkpoint is damaged,"
         " or if a fault in the job is noticed late, there is no earlier one to restore.",
-        f"Set {known.engine.settings.retained or _RETAINED} to 2 or more for the cluster, and keep a savepoint for"
+        f"Set {situation.engine.settings.retained or _RETAINED} to 2 or more for the cluster, and keep a savepoint for"
         " upgrades.",
         f"{_CONFIG_DOCS}#execution-checkpointing-num-retained",
     )
 
 
-def retained_count(known: Situation) -> int | None:
+def retained_count(situation: Situation) -> int | None:
     """Return how many checkpoints the cluster keeps for each job; None if not known."""
-    if known.evidence.cluster_settings is None:
+    if situation.evidence.cluster_settings is None:
         return None
-    value = _setting(known, _RETAINED)
+    value = _setting(situation, _RETAINED)
     return int(value) if value.isdecimal() else 1
 
 
-def cluster_setting(known: Situation, name: str) -> str | None:
+def cluster_setting(situation: Situation, name: str) -> str | None:
     """Return a setting of the cluster, under whatever name the version reads it; None if not set or not known."""
-    return _setting(known, name) or None
+    return _setting(situation, name) or None
 
 
-def _setting(known: Situation, name: str) -> str:
-    found = _found(known, name)
+def _setting(situation: Situation, name: str) -> str:
+    found = _found(situation, name)
     return "" if found is None else found[1]
 
 
-def _found(known: Situation, name: str) -> tuple[str, str] | None:
+def _found(situation: Situation, name: str) -> tuple[str, str] | None:
     """Return the key under which the cluster sets an option that this version reads, and its value."""
-    version = version_of(known.version)
-    return flink_options.set_as(name, _cluster(known), None if version is None else version[:2])
+    version = version_of(situation.version)
+    return flink_options.set_as(name, _cluster(situation), None if version is None else version[:2])
 
 
-def _cluster(known: Situation) -> Mapping[str, str]:
-    return {key: value.strip() for key, value in known.evidence.cluster_settings or ()}
+def _cluster(situation: Situation) -> Mapping[str, str]:
+    return {key: value.strip() for key, value in situation.evidence.cluster_settings or ()}

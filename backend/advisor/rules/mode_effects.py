@@ -18,50 +18,52 @@ def of_checkpoints(expected: Sequence[Expected]) -> tuple[Interval, Interval]:
     return found[Metric.DURATION], found[Metric.PERSISTED]
 
 
-def effects_of(known: Situation, chosen: Replay, proposed: Setting) -> tuple[Expected, ...]:
+def effects_of(situation: Situation, chosen: Replay, proposed: Setting) -> tuple[Expected, ...]:
     """Return what a replayed mode would change: duration, persisted bytes, expired checkpoints and the restore."""
-    before_bytes = median(r.persisted_bytes for r in known.recorded)
+    before_bytes = median(r.persisted_bytes for r in situation.recorded)
     found = [
         Expected(
             Metric.DURATION,
             UNITS[Metric.DURATION],
-            known.duration_ms,
+            situation.duration_ms,
             chosen.duration_ms,
-            duration_method(known),
-            known.is_cut_off,
+            duration_method(situation),
+            situation.is_cut_off,
         ),
         Expected(
-            Metric.PERSISTED, UNITS[Metric.PERSISTED], before_bytes, chosen.persisted_bytes, persisted_method(known)
+            Metric.PERSISTED, UNITS[Metric.PERSISTED], before_bytes, chosen.persisted_bytes, persisted_method(situation)
         ),
     ]
     if chosen.expired_ratio is not None:
-        count = len(known.recorded)
+        count = len(situation.recorded)
         method = f"share of the last {count} checkpoints whose replayed duration reaches the checkpoint timeout"
-        found.append(Expected(Metric.EXPIRED, UNITS[Metric.EXPIRED], known.expired_ratio, chosen.expired_ratio, method))
-    expected = known.predictor.expected(proposed, found)
-    return (*expected, *longer_restore(known, of_checkpoints(expected)[1]))
+        found.append(
+            Expected(Metric.EXPIRED, UNITS[Metric.EXPIRED], situation.expired_ratio, chosen.expired_ratio, method)
+        )
+    expected = situation.predictor.expected(proposed, found)
+    return (*expected, *longer_restore(situation, of_checkpoints(expected)[1]))
 
 
-def longer_restore(known: Situation, persisted: Interval) -> tuple[Expected, ...]:
+def longer_restore(situation: Situation, persisted: Interval) -> tuple[Expected, ...]:
     """Return by how much these persisted bytes make a restore longer; nothing if no rate is known.
 
     No what-if asks this: its restore is the whole outage.
     """
-    found = restore_ms(known, persisted)
+    found = restore_ms(situation, persisted)
     method = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
     return () if found is None else (expect(Metric.RESTORE, None, found, method),)
 
 
-def restore_ms(known: Situation, persisted: Interval) -> Interval | None:
+def restore_ms(situation: Situation, persisted: Interval) -> Interval | None:
     """Return the time to read the in-flight data and to process it at the rate of the slowest vertex (CM-7).
 
     Return None if no rate is known.
     """
-    if not known.drain_bytes_per_ms:
+    if not situation.drain_bytes_per_ms:
         return None
-    speed = min(known.drain_bytes_per_ms.values())
+    speed = min(situation.drain_bytes_per_ms.values())
 
     def of(size: float, which: str) -> float:
-        return size / speed + float(getattr(write_ms(known, size, size), which))
+        return size / speed + float(getattr(write_ms(situation, size, size), which))
 
     return Interval(of(persisted.value, "value"), of(persisted.low, "low"), of(persisted.high, "high"))

@@ -17,28 +17,28 @@ from backend.domain.verdict import Basis
 _READINGS_MAX = 60
 
 
-def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[EvidenceRow, ...]:
+def mode_rows(situation: Situation, held_id: VertexId | str, held: float) -> tuple[EvidenceRow, ...]:
     """Return rows for the durations, the travel time of the barrier, the back-pressure, the queues and the verdict.
 
     ``held_id`` is the most back-pressured vertex, and ``held`` is the ratio of its most back-pressured subtask.
     """
-    slow = known.slow or known.recorded
+    slow = situation.slow or situation.recorded
     late_id, late = _latest(slow)
     ids = tuple(r.id for r in slow)
     travel = median(r.travel_ms for r in slow)
     part = median(ratio(r.travel_ms, r.duration_ms) for r in slow) or 0.0
-    cut_off = ", cut off by their timeout" if known.is_cut_off else ""
+    cut_off = ", cut off by their timeout" if situation.is_cut_off else ""
     begin, end = slow[0].checkpoint.header.triggered_at, slow[-1].checkpoint.header.triggered_at
     rows = [
         EvidenceRow(
-            f"median duration of {len(known.recorded)} checkpoints{cut_off}",
+            f"median duration of {len(situation.recorded)} checkpoints{cut_off}",
             "endToEndDuration",
-            value=known.duration_ms,
+            value=situation.duration_ms,
             unit="ms",
-            checkpoint_ids=known.ids,
-            since=known.recorded[0].checkpoint.header.triggered_at,
-            until=known.recorded[-1].checkpoint.header.triggered_at,
-            values=tuple(r.duration_ms for r in known.recorded),
+            checkpoint_ids=situation.ids,
+            since=situation.recorded[0].checkpoint.header.triggered_at,
+            until=situation.recorded[-1].checkpoint.header.triggered_at,
+            values=tuple(r.duration_ms for r in situation.recorded),
         ),
         EvidenceRow(
             f"start delay and alignment, {say.percent(part)} of the duration",
@@ -46,7 +46,7 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
             Basis.RECONSTRUCTED,
             travel,
             "ms",
-            None if late_id is None else known.name(late_id),
+            None if late_id is None else situation.name(late_id),
             late,
             ids,
             begin,
@@ -54,32 +54,32 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
             tuple(r.travel_ms for r in slow),
         ),
         EvidenceRow(
-            f"{known.name(VertexId(held_id))} is back-pressured",
+            f"{situation.name(VertexId(held_id))} is back-pressured",
             "backpressureRatio",
             value=held,
             unit="ratio",
-            vertex=known.name(VertexId(held_id)),
-            subtasks=_held_subtasks(known, VertexId(held_id)),
-            since=known.since,
-            until=known.until,
-            values=_held_readings(known, VertexId(held_id)),
+            vertex=situation.name(VertexId(held_id)),
+            subtasks=_held_subtasks(situation, VertexId(held_id)),
+            since=situation.since,
+            until=situation.until,
+            values=_held_readings(situation, VertexId(held_id)),
         ),
     ]
-    if known.queues is not None:
-        count = known.queues.reading_count
+    if situation.queues is not None:
+        count = situation.queues.reading_count
         text = "data in all queues, " + ("one reading" if count == 1 else f"median of {count} readings")
         rows.append(
             EvidenceRow(
                 text,
                 "outputQueueSize",
-                value=known.queues.total,
+                value=situation.queues.total,
                 unit="bytes",
-                since=known.since,
-                until=known.until,
-                values=known.queues.totals[-_READINGS_MAX:],
+                since=situation.since,
+                until=situation.until,
+                values=situation.queues.totals[-_READINGS_MAX:],
             )
         )
-    rows.append(verdict_row(known))
+    rows.append(verdict_row(situation))
     return tuple(rows)
 
 
@@ -100,36 +100,36 @@ def _latest(slow: tuple[Recorded, ...]) -> tuple[VertexId | None, tuple[int, ...
     return vertex_id, tuple(latest_first[way[latest_first] >= way.max() / 2].tolist())
 
 
-def _held_subtasks(known: Situation, vertex_id: VertexId) -> tuple[int, ...]:
-    load = known.case.loads.get(vertex_id)
+def _held_subtasks(situation: Situation, vertex_id: VertexId) -> tuple[int, ...]:
+    load = situation.case.loads.get(vertex_id)
     if load is None:
         return ()
     return indices_of(load.backpressured >= BACKPRESSURED_HIGH_RATIO)
 
 
-def _held_readings(known: Situation, vertex_id: VertexId) -> tuple[float | None, ...]:
+def _held_readings(situation: Situation, vertex_id: VertexId) -> tuple[float | None, ...]:
     """Return the back-pressure of the most back-pressured subtask of a vertex at each reading."""
-    rows = [r for r in known.evidence.pressure if r.vertex_id == vertex_id][-_READINGS_MAX:]
+    rows = [r for r in situation.evidence.pressure if r.vertex_id == vertex_id][-_READINGS_MAX:]
     return tuple(peak_of(r.backpressured_ratio) for r in rows)
 
 
-def verdict_row(known: Situation) -> EvidenceRow:
+def verdict_row(situation: Situation) -> EvidenceRow:
     """Return the verdict as a row: its sentence, vertex and subtasks."""
-    verdict = known.diagnosis.verdict
+    verdict = situation.diagnosis.verdict
     return EvidenceRow(
         verdict.sentence,
         "verdict",
         Basis.RECONSTRUCTED,
         vertex=verdict.vertex,
         subtasks=verdict.subtasks,
-        checkpoint_ids=known.ids,
+        checkpoint_ids=situation.ids,
     )
 
 
-def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
+def write_rows(situation: Situation) -> tuple[EvidenceRow, ...]:
     """Return rows for the time that writing takes and for the speed of the store."""
     rows = []
-    writing = median(r.own_async_ms for r in known.slow)
+    writing = median(r.own_async_ms for r in situation.slow)
     if writing is not None:
         rows.append(
             EvidenceRow(
@@ -137,30 +137,30 @@ def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
                 "asyncDuration",
                 value=writing,
                 unit="ms",
-                checkpoint_ids=tuple(r.id for r in known.slow),
-                values=tuple(r.own_async_ms for r in known.slow),
+                checkpoint_ids=tuple(r.id for r in situation.slow),
+                values=tuple(r.own_async_ms for r in situation.slow),
             )
         )
-    if known.store_bytes_per_ms is not None:
+    if situation.store_bytes_per_ms is not None:
         text = "speed of the store: bytes written over async time, whole checkpoints"
         rows.append(
             EvidenceRow(
                 text,
                 "checkpointedSize",
                 Basis.RECONSTRUCTED,
-                known.store_bytes_per_ms * 1000,
+                situation.store_bytes_per_ms * 1000,
                 "bytes/s",
-                checkpoint_ids=known.ids,
+                checkpoint_ids=situation.ids,
                 values=tuple(
-                    None if r.store_bytes_per_ms is None else r.store_bytes_per_ms * 1000 for r in known.recorded
+                    None if r.store_bytes_per_ms is None else r.store_bytes_per_ms * 1000 for r in situation.recorded
                 ),
             )
         )
     return tuple(rows)
 
 
-def parallelism(known: Situation) -> int:
+def parallelism(situation: Situation) -> int:
     """Return the parallelism of the vertex that the verdict names."""
-    verdict = known.diagnosis.verdict
-    vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
+    verdict = situation.diagnosis.verdict
+    vertex = situation.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
     return vertex.parallelism if vertex is not None else len(verdict.subtasks)

@@ -57,21 +57,23 @@ class Pauses:
         )
 
 
-def of_job(known: Situation) -> Pauses | None:
+def of_job(situation: Situation) -> Pauses | None:
     """Return the pauses of the job; None if there is no minimum pause, or if too few pauses are known.
 
     A pause counts if both checkpoints are periodic ones that follow each other, and the first of them completed: Flink
     does not wait after a failed checkpoint, and begins anew after a restart. If checkpoints may overlap, the pause is
     not measured from the end of the one before.
     """
-    config = known.evidence.config
+    config = situation.evidence.config
     if config is None or not config.min_pause_ms or (config.max_concurrent or 1) > 1:
         return None
-    found = tuple(p for a, b in pairwise(known.evidence.checkpoints) if (p := _pause_ms(a, b, known)) is not None)
+    found = tuple(
+        p for a, b in pairwise(situation.evidence.checkpoints) if (p := _pause_ms(a, b, situation)) is not None
+    )
     return Pauses(config.min_pause_ms, found) if len(found) >= _MIN_COUNT else None
 
 
-def _pause_ms(before: Checkpoint, after: Checkpoint, known: Situation) -> float | None:
+def _pause_ms(before: Checkpoint, after: Checkpoint, situation: Situation) -> float | None:
     first, next_ = before.header, after.header
     took = first.end_to_end_duration_ms
     is_periodic = first.kind is CheckpointKind.CHECKPOINT and next_.kind is CheckpointKind.CHECKPOINT
@@ -79,17 +81,17 @@ def _pause_ms(before: Checkpoint, after: Checkpoint, known: Situation) -> float 
     if took is None or not is_periodic or not follows:
         return None
     ended = first.triggered_at + timedelta(milliseconds=took)
-    if any(first.triggered_at <= at <= next_.triggered_at for at, _ in known.evidence.exceptions):
+    if any(first.triggered_at <= at <= next_.triggered_at for at, _ in situation.evidence.exceptions):
         return None
     return (next_.triggered_at - ended).total_seconds() * 1000
 
 
-def lints_of(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
+def lints_of(situation: Situation, config: CheckpointConfig) -> Iterator[Lint]:
     """Yield a lint if the minimum pause is not kept, or if it decides when a checkpoint begins, and not the interval.
 
     Flink's coordinator waits for the pause after the end of a checkpoint, and takes it as the interval if it is longer.
     """
-    found = of_job(known)
+    found = of_job(situation)
     if found is not None and not found.are_kept:
         yield _not_kept(found)
         return
@@ -97,10 +99,9 @@ def lints_of(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
         return
     pause, interval = say.duration(config.min_pause_ms), say.duration(config.interval_ms)
     often = ""
-    if known.every_ms and known.duration_ms is not None:
-        often = (
-            f" With checkpoints of {say.duration(known.duration_ms)}, one begins every {say.duration(known.every_ms)}."
-        )
+    if situation.every_ms and situation.duration_ms is not None:
+        lasts, every = say.duration(situation.duration_ms), say.duration(situation.every_ms)
+        often = f" With checkpoints of {lasts}, one begins every {every}."
     yield Lint(
         "min-pause-decides",
         LintLevel.WARNING,

@@ -50,13 +50,13 @@ class Growth:
         return f"from {say.size(first)} to {say.size(last)} over {len(self.restored_bytes)} restores"
 
 
-def growth(known: Situation) -> Growth | None:
+def growth(situation: Situation) -> Growth | None:
     """Return the in-flight data of the newest restores if each read clearly more than the one before; otherwise None.
 
     All checkpoints of the evidence count, not only the newest ones that are judged: several complete between two
     restarts. They have the present settings. A job that restarts twice from the same checkpoint has restored it once.
     """
-    restored = _restored(known)
+    restored = _restored(situation)
     newest = restored[-1:]
     for (_, before), (_, after) in reversed(list(pairwise(restored))):
         if before <= 0 or after < GROWTH_MIN_FACTOR * before:
@@ -67,14 +67,14 @@ def growth(known: Situation) -> Growth | None:
     return Growth(tuple(size for _, size in newest), tuple(id_ for id_, _ in newest))
 
 
-def _restored(known: Situation) -> Sequence[tuple[int, float]]:
+def _restored(situation: Situation) -> Sequence[tuple[int, float]]:
     """Return the ids and the in-flight data of the checkpoints from which the job restarted, oldest first.
 
     The list begins anew after a checkpoint whose in-flight data is not known.
     """
-    ended = _completed(known)
+    ended = _completed(situation)
     found: list[tuple[int, float]] = []
-    for at in sorted({at for at, _ in known.evidence.exceptions}):
+    for at in sorted({at for at, _ in situation.evidence.exceptions}):
         newest = next((header for header, end in reversed(ended) if end <= at), None)
         if newest is None or (found and found[-1][0] == newest.checkpoint_id):
             continue
@@ -82,9 +82,9 @@ def _restored(known: Situation) -> Sequence[tuple[int, float]]:
     return found
 
 
-def _completed(known: Situation) -> list[tuple[CheckpointHeader, datetime]]:
+def _completed(situation: Situation) -> list[tuple[CheckpointHeader, datetime]]:
     """Return the checkpoints that completed, oldest first and without savepoints, and when each did."""
-    headers = (c.header for c in known.evidence.checkpoints)
+    headers = (c.header for c in situation.evidence.checkpoints)
     return [
         (header, header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms))
         for header in headers
@@ -110,28 +110,28 @@ def until_next_checkpoint_ms(duration: Interval, restore: Interval | None, inter
 
 
 def conditions(
-    known: Situation, duration: Interval, restore: Interval | None, interval_ms: float | None
+    situation: Situation, duration: Interval, restore: Interval | None, interval_ms: float | None
 ) -> tuple[Precondition, ...]:
     """Return the conditions on the time between failures, if it is known, and on in-flight data that grows.
 
     ``interval_ms`` is the proposed interval; None if it stays as it is.
     """
-    grown = growth(known)
+    grown = growth(situation)
     if grown is None:
-        return _on_time(known, duration, restore, interval_ms)
+        return _on_time(situation, duration, restore, interval_ms)
     text = (
         f"in-flight data does not grow from restore to restore; it grew {grown.words}: limit the in-flight"
         f" data, {_CURE}"
     )
-    return (Precondition(text, False), *_on_time(known, duration, restore, interval_ms))
+    return (Precondition(text, False), *_on_time(situation, duration, restore, interval_ms))
 
 
 def _on_time(
-    known: Situation, duration: Interval, restore: Interval | None, interval_ms: float | None
+    situation: Situation, duration: Interval, restore: Interval | None, interval_ms: float | None
 ) -> tuple[Precondition, ...]:
-    config = known.evidence.config
+    config = situation.evidence.config
     every_ms = interval_ms or (config.interval_ms if config is not None else None)
-    between = mean_time_between_failures_ms(known)
+    between = mean_time_between_failures_ms(situation)
     if between is None or not every_ms:
         return ()
     needed = until_next_checkpoint_ms(duration, restore, every_ms)
@@ -146,12 +146,12 @@ def _on_time(
     return (Precondition(f"{text}; now it fails every {say.duration(between.value)}: {cure}", False),)
 
 
-def hopeless(known: Situation) -> str | None:
+def hopeless(situation: Situation) -> str | None:
     """Return that no limit on in-flight data helps, because the job fails too often even without such data.
 
     None if a limit may help, and if the time between failures is not known.
     """
-    room, between = room_ms(known), mean_time_between_failures_ms(known)
+    room, between = room_ms(situation), mean_time_between_failures_ms(situation)
     if room is None or between is None or room > 0:
         return None
     return (
@@ -160,13 +160,13 @@ def hopeless(known: Situation) -> str | None:
     )
 
 
-def room_ms(known: Situation) -> float | None:
+def room_ms(situation: Situation) -> float | None:
     """Return the time that reading in-flight data may take if a checkpoint is to complete before the next failure.
 
     It is not positive if a checkpoint does not complete even without in-flight data. None if it is not known.
     """
-    config, between = known.evidence.config, mean_time_between_failures_ms(known)
-    took = known.duration_ms
+    config, between = situation.evidence.config, mean_time_between_failures_ms(situation)
+    took = situation.duration_ms
     if config is None or not config.interval_ms or between is None or took is None:
         return None
     needed = until_next_checkpoint_ms(Interval(took, took, took), None, config.interval_ms)

@@ -32,22 +32,22 @@ _HEAP = "hashmap"
 _CHECKPOINT_PATH = re.compile(r"(.+)/[^/]+/chk-\d+/?$")
 
 
-def advise_state(known: Situation) -> Recommendation | NoAdvice:
+def advise_state(situation: Situation) -> Recommendation | NoAdvice:
     """Recommend how the state is written, or return the reason for none."""
-    done = [r for r in known.recorded if not r.is_failed]
+    done = [r for r in situation.recorded if not r.is_failed]
     full = median(r.checkpoint.header.full_state_size_bytes for r in done)
     written = median(_state_bytes(r.written_bytes, r.persisted_bytes) for r in done)
-    writing = median(ratio(r.own_async_ms, r.duration_ms) for r in known.recorded)
+    writing = median(ratio(r.own_async_ms, r.duration_ms) for r in situation.recorded)
     if not full or written is None or writing is None:
         return _silence("the sizes or the async parts of the checkpoints are not known")
-    took = known.duration_ms or 0.0
+    took = situation.duration_ms or 0.0
     if took < SLOW_MIN_MS:
         return _silence(f"checkpoints take {say.duration(took)}, so it matters little how they are written")
     if written / full < FULL_MIN_RATIO:
-        return _tail(known, written / full)
+        return _tail(situation, written / full)
     if writing <= STORE_MIN_RATIO:
         return _silence(f"writing takes {say.percent(writing)} of the duration: fewer bytes would change little")
-    return _incremental(known, full, written, writing)
+    return _incremental(situation, full, written, writing)
 
 
 def _silence(reason: str, rule: str = "R-ST-1") -> NoAdvice:
@@ -58,12 +58,12 @@ def _state_bytes(written: float | None, persisted: float | None) -> float | None
     return None if written is None else max(0.0, written - (persisted or 0.0))
 
 
-def _incremental(known: Situation, full: float, written: float, writing: float) -> Recommendation | NoAdvice:
-    config = known.evidence.config
+def _incremental(situation: Situation, full: float, written: float, writing: float) -> Recommendation | NoAdvice:
+    config = situation.evidence.config
     backend = ((config.state_backend if config is not None else None) or "").lower()
-    keys = known.engine.settings
+    keys = situation.engine.settings
     if keys.incremental is None:
-        return _silence(f"{known.engine_words} has no setting for incremental checkpoints")
+        return _silence(f"{situation.engine_words} has no setting for incremental checkpoints")
     is_rocks, can_move = _ROCKS in backend, keys.state_backend is not None
     if not can_move and (not backend or _HEAP in backend):
         text = (
@@ -71,8 +71,8 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
             " changelog if little changes and processing is scarce, diff if the state is small and overwritten often"
         )
         return _silence(text, "R-ST-2")
-    taken = max((sum(known.intake_bytes_per_ms.get(v, ())) for v in known.intake_bytes_per_ms), default=0.0)
-    every_ms = known.every_ms
+    taken = max((sum(situation.intake_bytes_per_ms.get(v, ())) for v in situation.intake_bytes_per_ms), default=0.0)
+    every_ms = situation.every_ms
     if not taken or not every_ms:
         return _silence("how much the state can change in an interval is not known: no input rate was read")
     changed = taken * every_ms
@@ -81,8 +81,8 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
         return _silence(text)
     part = changed / full
     after = Interval(changed, 0.0, full)
-    now = known.duration_ms or 0.0
-    own = median(r.own_async_ms for r in known.recorded) or 0.0
+    now = situation.duration_ms or 0.0
+    own = median(r.own_async_ms for r in situation.recorded) or 0.0
     duration = Interval(now - own * (1 - part), max(0.0, now - own), now + NOISE_MS)
     is_moved = not is_rocks and can_move
     proposed = Setting(is_incremental=True, state_backend=_ROCKS if is_moved else None)
@@ -95,8 +95,8 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
             Basis.MEASURED,
             full,
             "bytes",
-            checkpoint_ids=known.ids,
-            values=tuple(r.checkpoint.header.full_state_size_bytes for r in known.recorded),
+            checkpoint_ids=situation.ids,
+            values=tuple(r.checkpoint.header.full_state_size_bytes for r in situation.recorded),
         ),
         EvidenceRow(
             "written by a checkpoint, median",
@@ -104,8 +104,8 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
             Basis.MEASURED,
             written,
             "bytes",
-            checkpoint_ids=known.ids,
-            values=tuple(r.written_bytes for r in known.recorded),
+            checkpoint_ids=situation.ids,
+            values=tuple(r.written_bytes for r in situation.recorded),
         ),
         EvidenceRow(
             "share of the duration that is writing",
@@ -113,7 +113,7 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
             Basis.RECONSTRUCTED,
             writing,
             "ratio",
-            checkpoint_ids=known.ids,
+            checkpoint_ids=situation.ids,
         ),
         EvidenceRow(
             "input of the busiest vertex in an interval",
@@ -121,8 +121,8 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
             Basis.RECONSTRUCTED,
             changed,
             "bytes",
-            since=known.since,
-            until=known.until,
+            since=situation.since,
+            until=situation.until,
         ),
     )
     method = "at most the input of an interval changes the state; the interval reaches from nothing to the whole state"
@@ -145,10 +145,12 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
         evidence=rows,
         expected=(
             expect(Metric.WRITTEN, written, after, method),
-            expect(Metric.DURATION, known.duration_ms, duration, "writing shrinks with the bytes; the rest stays"),
+            expect(Metric.DURATION, situation.duration_ms, duration, "writing shrinks with the bytes; the rest stays"),
         ),
         unpredicted=("no prediction of the throughput on another state backend",) if is_moved else (),
-        confidence_reason=f"{len(known.recorded)} checkpoints; whether they are incremental follows from their sizes",
+        confidence_reason=(
+            f"{len(situation.recorded)} checkpoints; whether they are incremental follows from their sizes"
+        ),
         preconditions=tuple(preconditions),
         risks=(
             "a restore reads more files and may take longer",
@@ -157,21 +159,23 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
         will_not_cure=("a store that is slow for small writes too",),
         withdrawn_if=("most of the state changes in an interval", "writing takes less than half of the duration"),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
-    own = [r.own_async_ms for r in known.recorded if not r.is_failed]
-    sizes = [r.written_bytes for r in known.recorded if not r.is_failed]
+def _tail(situation: Situation, share: float) -> Recommendation | NoAdvice:
+    own = [r.own_async_ms for r in situation.recorded if not r.is_failed]
+    sizes = [r.written_bytes for r in situation.recorded if not r.is_failed]
     usual, late = median(own) or 0.0, quantile(own, 0.95) or 0.0
     small, large = median(sizes) or 0.0, quantile(sizes, 0.95) or 0.0
     told = f"a checkpoint writes {say.percent(share)} of the state"
     is_long = late >= SLOW_MIN_MS and late > TAIL_FACTOR * usual and large > TAIL_FACTOR * small
     if not is_long:
         return _silence(f"{told}, and its uploads have no long tail")
-    if known.engine.settings.changelog is None:
-        return _silence(f"{told}; some take {say.duration(late)}, and {known.engine_words} has no changelog", "R-ST-2")
-    directory = _changelog_directory(known)
+    if situation.engine.settings.changelog is None:
+        return _silence(
+            f"{told}; some take {say.duration(late)}, and {situation.engine_words} has no changelog", "R-ST-2"
+        )
+    directory = _changelog_directory(situation)
     made = Proposal(
         topic=Topic.STATE,
         rules=("R-ST-1", "R-ST-2"),
@@ -191,8 +195,8 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
                 Basis.MEASURED,
                 late,
                 "ms",
-                checkpoint_ids=known.ids,
-                values=tuple(r.own_async_ms for r in known.recorded),
+                checkpoint_ids=situation.ids,
+                values=tuple(r.own_async_ms for r in situation.recorded),
             ),
             EvidenceRow(
                 "written by a checkpoint, p95",
@@ -200,8 +204,8 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
                 Basis.MEASURED,
                 large,
                 "bytes",
-                checkpoint_ids=known.ids,
-                values=tuple(r.written_bytes for r in known.recorded),
+                checkpoint_ids=situation.ids,
+                values=tuple(r.written_bytes for r in situation.recorded),
             ),
         ),
         unpredicted=("no prediction of durations: how much of the state changes is not reported",),
@@ -209,7 +213,7 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
         confidence_reason="compaction itself is not seen, only uploads that are long and large",
         preconditions=(
             Precondition("the store of the changelog accepts small writes at all times", None),
-            *_directory_conditions(known, directory),
+            *_directory_conditions(situation, directory),
         ),
         risks=(
             "every change is written twice: more load on the store, and slower processing",
@@ -218,20 +222,20 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
         will_not_cure=("uploads that are long without being large",),
         withdrawn_if=("no upload takes three times the median",),
     )
-    return proposal(known.engine, made, known.ids)
+    return proposal(situation.engine, made, situation.ids)
 
 
-def _changelog_directory(known: Situation) -> str | None:
+def _changelog_directory(situation: Situation) -> str | None:
     """Return a directory next to the job's checkpoints, from the path of one; None if no path is known."""
-    if known.engine.settings.changelog_directory is None:
+    if situation.engine.settings.changelog_directory is None:
         return None
-    paths = (c.header.external_path for c in reversed(known.evidence.checkpoints))
+    paths = (c.header.external_path for c in reversed(situation.evidence.checkpoints))
     found = next((m for path in paths if path and (m := _CHECKPOINT_PATH.match(path))), None)
     return None if found is None else f"{found[1]}/changelog"
 
 
-def _directory_conditions(known: Situation, directory: str | None) -> tuple[Precondition, ...]:
-    key = known.engine.settings.changelog_directory
+def _directory_conditions(situation: Situation, directory: str | None) -> tuple[Precondition, ...]:
+    key = situation.engine.settings.changelog_directory
     if key is None:
         return ()
     if directory is None:

@@ -17,7 +17,7 @@ UNLIMITED_COUNT: Final = 2**31 - 1
 _CONFIG_DOCS = "https://nightlies.apache.org/flink/flink-docs-stable/docs/deployment/config/"
 
 
-def lints_of(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
+def lints_of(situation: Situation, config: CheckpointConfig) -> Iterator[Lint]:
     """Yield a lint if the next failed checkpoint restarts the job.
 
     Flink counts the failures since the newest completed checkpoint, and begins anew with a restart. It counts expired
@@ -26,8 +26,8 @@ def lints_of(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
     tolerated = config.tolerable_failed_count
     if not tolerated or tolerated >= UNLIMITED_COUNT:
         return
-    restarted_at = max((at for at, _ in known.evidence.exceptions), default=None)
-    row = _failures_in_a_row(known, restarted_at)
+    restarted_at = max((at for at, _ in situation.evidence.exceptions), default=None)
+    row = _failures_in_a_row(situation, restarted_at)
     if len(row) < tolerated:
         return
     expired = sum(h.failure_reason is FailureReason.EXPIRED for h in row)
@@ -45,10 +45,10 @@ def lints_of(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
     )
 
 
-def _failures_in_a_row(known: Situation, restarted_at: datetime | None) -> list[CheckpointHeader]:
+def _failures_in_a_row(situation: Situation, restarted_at: datetime | None) -> list[CheckpointHeader]:
     """Return the failures that count since the newest completed checkpoint or restart, the newest first."""
     row: list[CheckpointHeader] = []
-    for checkpoint in reversed(known.evidence.checkpoints):
+    for checkpoint in reversed(situation.evidence.checkpoints):
         header = checkpoint.header
         is_before = restarted_at is not None and header.triggered_at < restarted_at
         if header.status is CheckpointStatus.COMPLETED or is_before:

@@ -14,16 +14,16 @@ from backend.advisor.situation import Situation
 from backend.domain.advice import Mode
 
 
-def with_needed(known: Situation, current: Setting, proposed: Setting) -> tuple[Setting, Setting]:
+def with_needed(situation: Situation, current: Setting, proposed: Setting) -> tuple[Setting, Setting]:
     """Return the settings now and the proposed ones, with those that unaligned checkpoints need as well."""
-    is_new = known.mode is Mode.ALIGNED and proposed.mode not in (None, Mode.ALIGNED)
-    if not is_new or not known.engine.is_flink_release:
+    is_new = situation.mode is Mode.ALIGNED and proposed.mode not in (None, Mode.ALIGNED)
+    if not is_new or not situation.engine.is_flink_release:
         return current, proposed
-    config = known.evidence.config
+    config = situation.evidence.config
     concurrent = config.max_concurrent if config is not None else None
     if concurrent is not None and concurrent > 1:
         current, proposed = replace(current, max_concurrent=concurrent), replace(proposed, max_concurrent=1)
-    if any(e.ship_strategy == "CUSTOM" for e in known.evidence.topology.edges):
+    if any(e.ship_strategy == "CUSTOM" for e in situation.evidence.topology.edges):
         proposed = replace(proposed, is_unaligned_forced=True)
     return current, proposed
 

@@ -68,49 +68,49 @@ class Fault:
         return f"Upgrade to {'.'.join(map(str, mended))} or later.{self.until_then and f' {self.until_then}'}"
 
 
-def _can_be_unaligned(known: Situation) -> bool:
-    return known.is_exactly_once
+def _can_be_unaligned(situation: Situation) -> bool:
+    return situation.is_exactly_once
 
 
-def _has_custom_exchange(known: Situation) -> bool:
-    return _can_be_unaligned(known) and "CUSTOM" in _strategies(known)
+def _has_custom_exchange(situation: Situation) -> bool:
+    return _can_be_unaligned(situation) and "CUSTOM" in _strategies(situation)
 
 
-def _has_broadcast_exchange(known: Situation) -> bool:
-    return _can_be_unaligned(known) and "BROADCAST" in _strategies(known)
+def _has_broadcast_exchange(situation: Situation) -> bool:
+    return _can_be_unaligned(situation) and "BROADCAST" in _strategies(situation)
 
 
-def _has_mixed_exchanges(known: Situation) -> bool:
+def _has_mixed_exchanges(situation: Situation) -> bool:
     """Return whether a vertex has both kinds of exchange on one side: overtaken and pointwise."""
-    edges = known.evidence.topology.edges
-    sides = [{e.ship_strategy for e in edges if e.target == v.id} for v in known.evidence.topology.vertices]
-    sides += [{e.ship_strategy for e in edges if e.source == v.id} for v in known.evidence.topology.vertices]
-    return _can_be_unaligned(known) and any(side & _POINTWISE and side & _OVERTAKEN for side in sides)
+    edges = situation.evidence.topology.edges
+    sides = [{e.ship_strategy for e in edges if e.target == v.id} for v in situation.evidence.topology.vertices]
+    sides += [{e.ship_strategy for e in edges if e.source == v.id} for v in situation.evidence.topology.vertices]
+    return _can_be_unaligned(situation) and any(side & _POINTWISE and side & _OVERTAKEN for side in sides)
 
 
-def _strategies(known: Situation) -> set[str | None]:
-    return {e.ship_strategy for e in known.evidence.topology.edges}
+def _strategies(situation: Situation) -> set[str | None]:
+    return {e.ship_strategy for e in situation.evidence.topology.edges}
 
 
-def _has_aligned_timeout(known: Situation) -> bool:
-    return _can_be_unaligned(known) and bool(known.aligned_timeout_ms)
+def _has_aligned_timeout(situation: Situation) -> bool:
+    return _can_be_unaligned(situation) and bool(situation.aligned_timeout_ms)
 
 
-def _has_min_pause(known: Situation) -> bool:
-    config = known.evidence.config
+def _has_min_pause(situation: Situation) -> bool:
+    config = situation.evidence.config
     return config is not None and bool(config.min_pause_ms)
 
 
-def _waits_for_a_flush(known: Situation) -> bool:
+def _waits_for_a_flush(situation: Situation) -> bool:
     """Return whether RocksDB may wait for a flush that begins only with one more full write buffer.
 
     Before a checkpoint, it waits while one more full buffer would delay writes, which is so if all but one of more than
     three buffers are full. It flushes by itself only if as many are full as it merges in a flush.
     """
-    config = known.evidence.config
+    config = situation.evidence.config
     if config is None or "rocksdb" not in (config.state_backend or "").lower():
         return False
-    settings = dict(known.evidence.cluster_settings or ())
+    settings = dict(situation.evidence.cluster_settings or ())
     count, merged = _BUFFERS_OF.get(settings.get(_PREDEFINED, "").strip().upper(), _DEFAULT_BUFFERS)
     count = _number(settings.get(_WRITE_BUFFERS), count)
     merged = _number(settings.get(_MERGED_BUFFERS), merged)
@@ -238,13 +238,13 @@ FAULTS = (
 )
 
 
-def of_version(known: Situation, version: Version) -> Iterator[Lint]:
+def of_version(situation: Situation, version: Version) -> Iterator[Lint]:
     """Yield a lint for each fault that this version has and that concerns the job."""
-    is_on = known.aligned_timeout_ms is not None
+    is_on = situation.aligned_timeout_ms is not None
     for fault in FAULTS:
         mended = fault.mended_in(version)
         is_now = is_on or not fault.needs_unaligned
-        if mended is None or not (is_now or fault.is_latent) or not fault.concerns(known):
+        if mended is None or not (is_now or fault.is_latent) or not fault.concerns(situation):
             continue
         when = "" if is_now else " It concerns this job only once unaligned checkpoints are on."
         lint = Lint(
@@ -256,34 +256,34 @@ def of_version(known: Situation, version: Version) -> Iterator[Lint]:
             _ISSUE + fault.code,
             fault.effect,
         )
-        yield _with_pauses(lint, known) if fault.code == PAUSE_NOT_KEPT else lint
+        yield _with_pauses(lint, situation) if fault.code == PAUSE_NOT_KEPT else lint
 
 
-def has_fault(known: Situation, code: str, version: Version | None) -> bool:
+def has_fault(situation: Situation, code: str, version: Version | None) -> bool:
     """Return whether this version has a fault of the table, whatever the settings of the job are."""
-    if version is None or not known.engine.is_flink_release:
+    if version is None or not situation.engine.is_flink_release:
         return False
     return any(fault.code == code and fault.mended_in(version) is not None for fault in FAULTS)
 
 
-def unsafe(known: Situation, version: Version | None) -> tuple[str, str] | None:
+def unsafe(situation: Situation, version: Version | None) -> tuple[str, str] | None:
     """Return the code of the fault because of which unaligned checkpoints are not safe for the job, and a sentence.
 
     None if this version has no such fault, or if the version is not known.
     """
-    if version is None or not known.engine.is_flink_release:
+    if version is None or not situation.engine.is_flink_release:
         return None
     for fault in FAULTS:
         mended = fault.mended_in(version)
-        if mended is not None and fault.effect is LintEffect.UNSAFE and fault.concerns(known):
+        if mended is not None and fault.effect is LintEffect.UNSAFE and fault.concerns(situation):
             headline = fault.headline[0].lower() + fault.headline[1:]
             return fault.code, f"{headline} ({fault.code}). Upgrade to {'.'.join(map(str, mended))} or later first"
     return None
 
 
-def _with_pauses(lint: Lint, known: Situation) -> Lint:
+def _with_pauses(lint: Lint, situation: Situation) -> Lint:
     """Return the lint on the minimum pause with what the checkpoints of the job show of it."""
-    found = pauses.of_job(known)
+    found = pauses.of_job(situation)
     if found is None:
         return lint
     detail = f"{lint.detail} {found.text}"

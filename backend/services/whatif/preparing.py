@@ -73,24 +73,24 @@ def compile_for(parent_pid: int) -> None:
         fast.prepare()
 
 
-def choose_compiled(known: Situation) -> TierChoice:
+def choose_compiled(situation: Situation) -> TierChoice:
     """Choose settings by the fast simulation in a thread that may wait for it to be compiled.
 
     The first call compiles it in a process of its own, which leaves the interpreter to the other threads.
     """
     problem = _compiled.problem()
     if problem is not None:
-        return refused(known, f"the fast simulation could not be compiled ({problem})")
-    return choose_or_refuse(simulate, known)
+        return refused(situation, f"the fast simulation could not be compiled ({problem})")
+    return choose_or_refuse(simulate, situation)
 
 
-def choose_or_refuse(choose_for: ChooseFor, known: Situation) -> TierChoice:
+def choose_or_refuse(choose_for: ChooseFor, situation: Situation) -> TierChoice:
     """Return what ``choose_for`` chooses. If it fails unexpectedly, the log has the error, and nothing is chosen."""
     try:
-        return choose_for(known)
+        return choose_for(situation)
     except Exception as error:  # noqa: BLE001  whatever goes wrong, rules and replayed checkpoints choose
         _log.exception("the fast simulation failed")
-        return refused(known, f"an unexpected error ended the fast simulation ({type(error).__name__})")
+        return refused(situation, f"an unexpected error ended the fast simulation ({type(error).__name__})")
 
 
 class Compiled:

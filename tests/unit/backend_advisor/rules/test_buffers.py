@@ -65,7 +65,7 @@ def test_shorter_queues_are_not_advised_for_barriers_that_wait_for_one_piece_of_
 
     assert isinstance(advise_buffers(known), Recommendation)
     assert isinstance(found, NoAdvice)
-    assert "one long piece of work" in found.reason
+    assert "long pieces of work" in found.reason
 
 
 def test_r_db_2_does_not_debloat_below_the_size_of_records():

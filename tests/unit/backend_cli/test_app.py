@@ -41,7 +41,7 @@ def test_every_promised_subcommand_exists():
         *("executor", "experiment", "whatif", "backtest", "compare"),
     }
     of_targets = {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2}
-    assert of_targets == {"add", "list", "test", "links", "remove"}
+    assert of_targets == {"add", "check", "list", "test", "links", "remove"}
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=lambda p: " ".join(p) or "root")

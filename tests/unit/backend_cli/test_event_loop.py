@@ -43,7 +43,7 @@ def test_the_role_runs_on_this_loop(role, monkeypatch):
     monkeypatch.setattr(alert_role, "log_to_stderr", lambda level: None)
     monkeypatch.setattr(roles, "load_role", lambda name: None)
     monkeypatch.setattr(roles, "serve", serve)
-    monkeypatch.setattr(roles, "_beating", lambda settings, serving: serving)
+    monkeypatch.setattr(roles, "_beating", lambda settings, name, metrics_port, serving: serving)
     monkeypatch.setattr(server, "build", lambda *args, **options: None)
 
     if role is roles.api:

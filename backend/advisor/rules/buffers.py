@@ -89,7 +89,7 @@ def _debloat(situation: Situation, queues: list[float]) -> Recommendation | NoAd
     if situation.diagnosis.health is Health.HEALTHY:
         return _silence("R-DB-1", "checkpoints are healthy with the queues as they are")
     if situation.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
-        return _silence("R-UC-6", "barriers wait for long pieces of work: how much a shorter queue would gain is not known")
+        return _silence("R-UC-6", "barriers wait for long pieces of work: what a shorter queue would gain is not known")
     if held < BACKPRESSURED_HIGH_RATIO or queues[-1] < QUEUE_FACTOR_MIN * DEBLOAT_TARGET_MS:
         text = f"the longest queue drains in {say.duration(queues[-1])}, and debloating aims at {DEBLOAT_TARGET_MS} ms"
         return _silence("R-DB-1", text)

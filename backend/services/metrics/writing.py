@@ -54,6 +54,11 @@ class JobValues:
     timeout_ratio: float | None = None
     finish_at: datetime | None = None
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the newest reading is old. What it says of the present would then look like something current."""
+        return self.row.freshness is not None and self.row.freshness.is_stale
+
     @staticmethod
     def labels_of(row: JobOut) -> tuple[str, ...]:
         """Return the values of ``JOB_LABELS``."""
@@ -148,6 +153,7 @@ def _of_targets(targets: Sequence[TargetRecord]) -> Iterable[Metric]:
 
 def _of_jobs(jobs: Sequence[JobValues], left_out: Mapping[LeftOut, int]) -> Iterable[Metric]:
     known = [(JobValues.labels_of(j.row), j) for j in jobs]
+    current = [(own, j) for own, j in known if not j.is_stale]
     yield _gauge("jobs", "The jobs that this process exports.", (), [((), len(jobs))])
     yield _gauge(
         "jobs_left_out",
@@ -169,15 +175,15 @@ def _of_jobs(jobs: Sequence[JobValues], left_out: Mapping[LeftOut, int]) -> Iter
     )
     yield _gauge(
         "job_health",
-        "Always 1. The health of the job's checkpoints.",
+        "Always 1. The health of the job's checkpoints. A job whose newest reading is old has no sample.",
         (*JOB_LABELS, "health"),
-        [((*own, j.row.health.value), 1) for own, j in known if j.row.health is not None],
+        [((*own, j.row.health.value), 1) for own, j in current if j.row.health is not None],
     )
     yield _gauge(
         "job_verdict",
-        "Always 1. What limits the job's checkpoints.",
+        "Always 1. What limits the job's checkpoints. A job whose newest reading is old has no sample.",
         (*JOB_LABELS, "verdict"),
-        [((*own, j.row.verdict.kind.value), 1) for own, j in known if j.row.verdict is not None],
+        [((*own, j.row.verdict.kind.value), 1) for own, j in current if j.row.verdict is not None],
     )
     yield from _of_checkpoints(known)
 
@@ -190,6 +196,16 @@ def _of_checkpoints(known: Sequence[tuple[tuple[str, ...], JobValues]]) -> Itera
             [_epoch_s(None if (at := j.row.last_completed_at) is None else at - j.offset) for _, j in known],
         ),
         (
+            "job_replay_since_timestamp_seconds",
+            "A failure now would read the input since this time again. Known before any checkpoint has completed, too.",
+            [_epoch_s(None if (debt := j.row.replay_debt) is None else debt.since - j.offset) for _, j in known],
+        ),
+        (
+            "job_last_read_timestamp_seconds",
+            "When the job was last read.",
+            [_epoch_s(None if j.row.freshness is None else j.row.freshness.read_at) for _, j in known],
+        ),
+        (
             "job_checkpoint_interval_seconds",
             "The interval of the checkpoints, as configured.",
             [_seconds(j.row.interval_ms) for _, j in known],
@@ -197,17 +213,17 @@ def _of_checkpoints(known: Sequence[tuple[tuple[str, ...], JobValues]]) -> Itera
         (
             "job_in_progress_age_seconds",
             "How long the running checkpoint had run when it was last read.",
-            [_seconds(j.in_progress_ms) for _, j in known],
+            [None if j.is_stale else _seconds(j.in_progress_ms) for _, j in known],
         ),
         (
             "job_timeout_probability_ratio",
             "Predicted: the probability that the running checkpoint reaches its timeout.",
-            [j.timeout_ratio for _, j in known],
+            [None if j.is_stale else j.timeout_ratio for _, j in known],
         ),
         (
             "job_predicted_finish_timestamp_seconds",
             "Predicted: when the running checkpoint finishes.",
-            [_epoch_s(j.finish_at) for _, j in known],
+            [None if j.is_stale else _epoch_s(j.finish_at) for _, j in known],
         ),
         ("job_open_advice", "Recommendations that are open.", [j.row.open_advice_count for _, j in known]),
         ("job_alerts_firing", "Alerts of the job that fire.", [j.row.alerts_firing_count for _, j in known]),

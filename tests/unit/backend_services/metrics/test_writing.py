@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from backend.contracts.replay_debt import ReplayDebtOut
+from backend.domain.freshness import Freshness
+from backend.domain.replay_debt import DebtOrigin
 from backend.domain.target import TargetOrigin, TargetState
 from backend.metrics.registry import FORBIDDEN, register
 from backend.services.metrics.counting import FailureGroup
@@ -79,6 +82,35 @@ def test_times_are_timestamps_by_our_clock():
     )
 
     assert float(line.split()[-1]) == (AT - timedelta(seconds=90)).timestamp()
+
+
+def test_what_an_old_reading_says_of_the_present_has_no_sample():
+    fresh = example("job")
+    old = fresh.freshness.model_copy(update={"state": Freshness.NO_COLLECTOR, "is_stale": True, "read_at": AT})
+    lines = written(values(row=fresh.model_copy(update={"freshness": old})))
+
+    for name in (
+        "job_health",
+        "job_verdict",
+        "job_in_progress_age_seconds",
+        "job_timeout_probability_ratio",
+        "job_predicted_finish_timestamp_seconds",
+    ):
+        assert len(series(written(values()), name)) == 1, name
+        assert series(lines, name) == [], name
+    (line,) = series(lines, "job_last_read_timestamp_seconds")
+    assert float(line.split()[-1]) == AT.timestamp()
+    assert len(series(lines, "job_info")) == 1
+
+
+def test_the_replay_debt_of_a_job_without_a_completed_checkpoint_is_known():
+    debt = ReplayDebtOut(since=AT, origin=DebtOrigin.START)
+    row = example("job").model_copy(update={"last_completed_at": None, "replay_debt": debt})
+    lines = written(values(row=row, offset=timedelta(seconds=90)))
+    (line,) = series(lines, "job_replay_since_timestamp_seconds")
+
+    assert float(line.split()[-1]) == (AT - timedelta(seconds=90)).timestamp()
+    assert series(lines, "job_last_completed_checkpoint_timestamp_seconds") == []
 
 
 def test_what_is_not_known_has_no_sample_and_is_not_zero():

@@ -2,7 +2,8 @@
 
 Every name begins with ``barrierscope_`` and ends with its unit. A time is a timestamp and not an age, because an age
 stops growing when the process that exports it does. Label values must come from a set that does not grow: no subtask,
-no checkpoint and no text of a user except the names of targets and jobs. A value that is not known has no sample.
+no checkpoint except the path of a job's newest one, and no text of a user except the names of targets and jobs and the
+labels of targets. A value that is not known has no sample.
 """
 
 from __future__ import annotations

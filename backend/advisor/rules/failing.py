@@ -52,7 +52,7 @@ def advise_timeout(situation: Situation) -> Recommendation | NoAdvice:
         return _no_timeout("the checkpoint timeout is not known")
     expired = [r for r in situation.recorded if r.is_expired]
     if expired and situation.diagnosis.verdict.kind in (VerdictKind.CALLBACK, VerdictKind.COMMIT):
-        return _no_timeout("it must cover the longest piece of work that the verdict names: shorten that, or raise it")
+        return _no_timeout("it must cover the work that the verdict names: shorten that, or raise it")
     if situation.is_cut_off:
         return _no_timeout("most checkpoints expire, and a longer timeout would not remove the cause")
     took = [r.duration_ms for r in situation.recorded if not r.is_failed]

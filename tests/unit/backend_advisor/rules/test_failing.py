@@ -79,7 +79,7 @@ def test_a_timeout_must_cover_the_longest_piece_of_work_so_it_is_not_lowered(kin
 
     assert advise_timeout(known).kind == "timeout/lower"
     assert isinstance(found, NoAdvice)
-    assert "cover the longest piece of work" in found.reason
+    assert "cover the work that the verdict names" in found.reason
 
 
 def test_a_lowered_timeout_stays_above_the_interval():

@@ -3,6 +3,7 @@
     "use strict";
 
     const { go, still } = window.barrierscope;
+    const copied = new WeakMap();  // the text of each button that says "Copied" at present
 
     // A click on a cell with its own link (alerts, advice) follows that link, any other cell opens the job of the row.
     function rowHref(node) {
@@ -17,9 +18,11 @@
         if (copy) {
             navigator.clipboard.writeText(copy.getAttribute("data-copy")).then(function () {
                 const word = copy.querySelector("span:last-child");
-                const before = word.textContent;
+                // A second press within the 1.2 s must not take "Copied" for the text of the button.
+                const before = copied.get(word) || word.textContent;
+                copied.set(word, before);
                 word.textContent = "Copied";
-                window.setTimeout(function () { word.textContent = before; }, 1200);
+                window.setTimeout(function () { word.textContent = before; copied.delete(word); }, 1200);
             }, function () { window.prompt("Copy:", copy.getAttribute("data-copy")); });
             return;
         }

@@ -1,7 +1,8 @@
 """The console command ``barrierscope``. It composes the packages in lower import layers and contains no rules.
 
 * ``app``         the command tree; turns every error into one line and an exit code
-* ``roles``       commands that run one process each: ``api``, ``runtime``, ``collect``, ``migrate``; and ``diagnose``
+* ``roles``       commands that run one process each: ``api``, ``runtime``, ``collect``, ``migrate``
+* ``diagnose``    reads a target once, without a store
 * ``simulate``    runs the reference runtime as fast as possible
 * ``targets``     manages targets through the running API
 * ``export``      writes stored rows to a CSV or Parquet file

@@ -23,6 +23,7 @@ from backend.cli import (
     backup,
     compare,
     demo,
+    diagnose,
     experiment,
     export,
     lab_role,
@@ -73,7 +74,7 @@ def version(
 app.command(name="up", epilog="Example: barrierscope up --port 8051 --data-dir ./data")(up.up)
 app.command(name="demo", epilog="Example: barrierscope demo --story backpressure --auto")(demo.demo)
 app.command(name="diagnose", epilog="Example: barrierscope diagnose http://my-flink:8081 --format markdown")(
-    roles.diagnose
+    diagnose.diagnose
 )
 app.command(name="advise", epilog="Example: barrierscope advise orders --format markdown")(advise.advise)
 app.command(name="whatif", epilog="Example: barrierscope whatif orders --set mode=unaligned --vary interval=5s..60s")(

@@ -1,6 +1,6 @@
-"""The commands that run one role in a separate process, and ``diagnose``. They only connect parts of other packages.
+"""The commands that run one role in a separate process. They only connect parts of other packages.
 
-The parts outside ``backend`` (the collector, the pages, ``diagnose``) are loaded through ``entry_points``.
+The parts outside ``backend`` (the collector, the pages) are loaded through ``entry_points``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib import metadata
@@ -16,117 +16,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backend.cli import connection_options, event_loop
+from backend.cli import event_loop
 from backend.cli.database import DatabaseUrl, database_url_of, plain_url
 from backend.cli.entry_points import load_role
 from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
 from backend.cli.listening import address_rules, bind, is_loopback, listening_token, serve, stop_event, target_limits
 from backend.cli.metrics_port import MetricsPort, serving_metrics
-from backend.cli.options import ReportFormat, TargetsFile, file_of, job_spec, seconds
+from backend.cli.options import TargetsFile, file_of, job_spec, seconds
 from backend.cli.role_logging import log_to_stderr
-from backend.domain.connection import PLAIN
 from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.domain.fail_on import FailOn
 from backend.settings import Settings, age_rules, load_settings, names, secret_at
 
 if TYPE_CHECKING:
-    from backend.contracts.spark import SparkPushIn
-    from backend.domain.observation import JobObservation
     from backend.live.driver import LiveJob
     from backend.runtime.engine.jobfile import JobSpec
     from backend.store.schema.partitions import Retention
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")]
-
-
-def _parser_of_spark() -> Callable[[SparkPushIn], list[JobObservation]]:
-    """Return the parser of the ingest API. The services are imported only if needed, because that takes a while."""
-    from backend.services.targets.spark_events import job_observation, runs_of
-
-    return lambda push: [job_observation(run, push, None) for run in runs_of(push.events)]
-
-
-def diagnose(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="[URL]",
-            help="REST root of a Flink JobManager, or the name of an own target. It may be left out with --log.",
-        ),
-    ] = "",
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name or id of a job; other jobs are left out.")
-    ] = None,
-    logs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log",
-            metavar="FILE",
-            help="Log of a JobManager or TaskManager, plain or .gz, a folder of them, or -. May be repeated.",
-        ),
-    ] = None,
-    event_logs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--event-log",
-            metavar="FILE",
-            help="Event log of a Spark application, plain, .gz or zstd, or a folder (rolling). May be repeated.",
-        ),
-    ] = None,
-    output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
-    is_verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Print all evidence, and the reason, risks and rollback of each change."),
-    ] = False,
-    is_quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Do not wait for a second reading of the metrics; say what is then not known."),
-    ] = False,
-    deadline: Annotated[
-        str, typer.Option(metavar="DURATION", help="Print what is known by then, and say what was left out.")
-    ] = "60s",
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option(help="Exit with code 3 if a job is failing, or also slow, or also if a change is recommended."),
-    ] = None,
-    bearer: connection_options.Bearer = None,
-    user: connection_options.User = None,
-    headers: connection_options.Headers = None,
-    ca: connection_options.Ca = None,
-    cert: connection_options.Cert = None,
-    key: connection_options.Key = None,
-    server_name: connection_options.ServerName = None,
-    proxy: connection_options.ProxyUrl = None,
-    proxy_user: connection_options.ProxyUser = None,
-) -> None:
-    """Read a cluster's checkpoints once, and print which subtask holds the barrier, in which phase, and why.
-
-    A target in ~/.config/barrierscope/targets.yaml may be named instead of its address, and gives its credentials.
-
-    Exit codes: 0 it could be read, 1 it could not (with --fail-on: or not all of it), 2 the command line is wrong,
-    3 --fail-on is met, 130 interrupted.
-    """
-    given = connection_options.Given(
-        *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
-    )
-    own = connection_options.own_target(url, load_settings())
-    url = url if own is None else own.url
-    options = connection_options.checked(given.options(PLAIN if own is None else own.connection), url)
-    code = load_role("diagnose")(
-        url,
-        job=job,
-        output_format=output_format.value,
-        is_verbose=is_verbose,
-        is_quick=is_quick,
-        deadline_s=seconds(deadline, option="--deadline", least=1.0, most=86_400.0),
-        logs=logs or (),
-        event_logs=event_logs or (),
-        observe=_parser_of_spark() if event_logs else None,
-        reach=connection_options.reach_of(options),
-        fail_on=fail_on,
-    )
-    raise typer.Exit(code)
 
 
 def api(

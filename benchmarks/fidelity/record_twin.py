@@ -29,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from backend.domain.errors import UpstreamError
 from backend.domain.ids import TargetId
-from collectors.diagnose import Gathered, OnlyJobs
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
+from collectors.readings import Gathered, OnlyJobs
 from tests.simulators import twin_recordings
 from tests.simulators.flink_cluster import Cluster
 from tests.simulators.twin_recordings import Recording

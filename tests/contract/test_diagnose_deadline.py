@@ -10,7 +10,7 @@ import pytest
 
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import TargetUnavailableError
-from collectors import diagnose
+from collectors import diagnose, readings
 from tests.support import observations
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 
@@ -98,7 +98,7 @@ def test_an_open_checkpoint_that_ended_meanwhile_is_not_called_open_if_its_detai
     """A job was said to have a checkpoint open for 35 s: it was open in the first poll, and the second was cut."""
     first = datetime(2026, 11, 29, 12, tzinfo=UTC)
     opened, ended = observations.in_progress(7, with_details=True), replace(observations.completed(7), details=())
-    gathered = diagnose.Gathered(observations.job([opened]))
+    gathered = readings.Gathered(observations.job([opened]))
     gathered.add(observations.job([opened]), first, timedelta(0))
     assert opened.details
 
@@ -111,7 +111,7 @@ def test_an_open_checkpoint_that_ended_meanwhile_is_not_called_open_if_its_detai
 def test_the_time_of_a_diagnosis_is_that_of_the_newest_poll_that_read_the_checkpoints():
     first = datetime(2026, 11, 29, 12, tzinfo=UTC)
     job = observations.job([observations.in_progress(7)])
-    gathered = diagnose.Gathered(job)
+    gathered = readings.Gathered(job)
     gathered.add(job, first, timedelta(0))
     gathered.add(replace(job, checkpoints=(), counts=None), first + timedelta(seconds=35), timedelta(0))
 

@@ -9,8 +9,8 @@ import pytest
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.ids import target_id
 from backend.domain.verdict import VerdictKind
-from collectors.diagnose import Gathered
 from collectors.flink.collector import FlinkCollector
+from collectors.readings import Gathered
 from tests.support.runtime_jobs import small_job
 from tests.support.simulated_target import SimulatedTarget
 

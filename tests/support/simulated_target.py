@@ -19,9 +19,10 @@ from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
 from backend.live.rest import PREFIX, create_runtime_app
 from backend.runtime.engine.jobfile import JobSpec
-from collectors.diagnose import Gathered, Readings, answer_of
+from collectors.diagnose import answer_of
 from collectors.diagnosis_print import Answer
 from collectors.flink.collector import FlinkCollector
+from collectors.readings import Gathered, Readings
 
 ORIGIN_EPOCH_MS = 1_795_600_000_000
 

@@ -9,8 +9,8 @@ from functools import cache
 from backend.analysis.measures.evidence import JobEvidence
 from backend.domain.ids import TargetId
 from backend.runtime.engine.jobfile import JobSpec
-from collectors.diagnose import Gathered
 from collectors.flink.collector import FlinkCollector
+from collectors.readings import Gathered
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink
 from tests.support.simulated_target import SimulatedTarget
 

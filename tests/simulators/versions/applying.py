@@ -17,7 +17,7 @@ from backend.domain.advice import Metric
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.engines import flink
 from backend.domain.pressure import VertexPressure
-from collectors.diagnose import Gathered
+from collectors.readings import Gathered
 from tests.simulators.versions import watching
 from tests.simulators.versions.cluster import Cluster, RefusedError, job_settings, say, started
 from tests.simulators.versions.jobs import End, VersionsJob

@@ -18,7 +18,7 @@ from backend.domain.connection import ANYWHERE
 from backend.domain.errors import BarrierscopeError
 from backend.domain.ids import target_id
 from backend.domain.observation import JobObservation, Observation
-from collectors import diagnose
+from collectors import diagnose, readings
 from collectors.diagnosis_print import Answer, JobAnswer, as_json
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
@@ -38,7 +38,7 @@ _DIAGNOSE_S = 240.0
 class Watched:
     """What a collector found out about the jobs of a cluster, by job id."""
 
-    gathered: dict[str, diagnose.Gathered] = field(default_factory=dict)
+    gathered: dict[str, readings.Gathered] = field(default_factory=dict)
     compared: dict[str, Compared] = field(default_factory=dict)
     problems: dict[str, dict[str, None]] = field(default_factory=dict)
     engine: Any = None
@@ -55,7 +55,7 @@ class Watched:
     def _add_job(self, job: JobObservation, observation: Observation, rows: list[Row]) -> None:
         key = str(job.engine_run_id)
         offset = timedelta(milliseconds=observation.clock_offset_ms or 0)
-        self.gathered.setdefault(key, diagnose.Gathered(job)).add(job, observation.observed_at, offset)
+        self.gathered.setdefault(key, readings.Gathered(job)).add(job, observation.observed_at, offset)
         compare(job, rows, self.compared.setdefault(key, Compared()))
         self.problems.setdefault(key, {}).update(dict.fromkeys(job.problems))
 
@@ -63,7 +63,7 @@ class Watched:
         """Return the diagnosis of each job whose graph was read, in the JSON of ``diagnose``."""
         return {key: self._diagnosis(one) for key, one in self.gathered.items() if one.is_readable}
 
-    def _diagnosis(self, one: diagnose.Gathered) -> Diagnosis:
+    def _diagnosis(self, one: readings.Gathered) -> Diagnosis:
         evidence = one.evidence(version=self.version)
         found = JobAnswer(
             name=one.last.name,

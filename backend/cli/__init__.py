@@ -1,6 +1,7 @@
 """The console command ``barrierscope``. It composes the packages in lower import layers and contains no rules.
 
-* ``app``         the command tree; turns every error into one line and an exit code
+* ``app``         the root of the command tree; turns every error into one line and an exit code
+* ``commands``    the table of the commands, which ``lazy_group`` imports when they are used
 * ``roles``       commands that run one process each: ``api``, ``runtime``, ``collect``, ``migrate``
 * ``diagnose``    reads a target once, without a store
 * ``simulate``    runs the reference runtime as fast as possible

@@ -1,4 +1,4 @@
-"""The command tree, and the only place that turns errors into a line on standard error and an exit code.
+"""The root of the command tree, and the only place that turns errors into a line on standard error and an exit code.
 
 Exit codes: 0 success; 1 failure, with the reason in the line; 2 invalid command line or input; 130 interrupted. An
 expected error prints no traceback. A bug prints one.
@@ -6,37 +6,17 @@ expected error prints no traceback. A bug prints one.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from backend.cli import (
-    advise,
-    alert_role,
-    alerts,
-    backtest,
-    backup,
-    compare,
-    demo,
-    diagnose,
-    experiment,
-    export,
-    lab_role,
-    pipeline,
-    roles,
-    simulate,
-    spark_demo,
-    targets,
-    up,
-    what_if,
-)
+from backend.cli.lazy_group import LazyGroup
 from backend.cli.liveness import die_with_parent
-from backend.cli.options import OutputFormat, help_without_command
+from backend.cli.options import help_without_command
+from backend.cli.version import print_and_exit
 from backend.domain.errors import FULL_DISK, BarrierscopeError, DomainError
 from backend.domain.text import printable
 
@@ -46,6 +26,7 @@ _EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="barrierscope",
+    cls=LazyGroup,
     help="Shows which subtask holds the checkpoint barrier, why, and which change helps.",
     epilog="Example: barrierscope up",
     invoke_without_command=True,
@@ -56,57 +37,16 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root(context: typer.Context, parent: Annotated[int, typer.Option(hidden=True)] = 0) -> None:
+def _root(
+    context: typer.Context,
+    parent: Annotated[int, typer.Option(hidden=True)] = 0,
+    _: Annotated[
+        bool, typer.Option("--version", callback=print_and_exit, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     if parent:
         die_with_parent(parent)
     help_without_command(context)
-
-
-@app.command(epilog="Example: barrierscope version --format json")
-def version(
-    output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
-) -> None:
-    """Print the version."""
-    number = metadata.version("barrierscope")
-    typer.echo(json.dumps({"version": number}) if output_format is OutputFormat.JSON else number)
-
-
-app.command(name="up", epilog="Example: barrierscope up --port 8051 --data-dir ./data")(up.up)
-app.command(name="demo", epilog="Example: barrierscope demo --story backpressure --auto")(demo.demo)
-app.command(name="diagnose", epilog="Example: barrierscope diagnose http://my-flink:8081 --format markdown")(
-    diagnose.diagnose
-)
-app.command(name="advise", epilog="Example: barrierscope advise orders --format markdown")(advise.advise)
-app.command(name="whatif", epilog="Example: barrierscope whatif orders --set mode=unaligned --vary interval=5s..60s")(
-    what_if.what_if
-)
-app.command(name="compare", epilog="Example: barrierscope compare orders --checkpoint 42")(compare.compare)
-app.command(name="simulate", epilog="Example: barrierscope simulate backpressured --duration 120s --seed 7")(
-    simulate.simulate
-)
-app.command(name="experiment", epilog="Example: barrierscope experiment chandy-lamport --seeds 20")(
-    experiment.experiment
-)
-app.add_typer(targets.app, name="targets")
-app.add_typer(alerts.app, name="alerts")
-app.add_typer(alerts.receivers, name="receivers")
-app.add_typer(pipeline.app, name="pipeline")
-app.command(name="executor", hidden=True, epilog="Example: barrierscope executor")(pipeline.executor)
-app.command(name="export", epilog="Example: barrierscope export subtasks orders.parquet --job orders")(export.export)
-app.command(name="backtest", epilog="Example: barrierscope backtest --job orders --html backtest.html")(
-    backtest.backtest
-)
-app.command(name="backup", epilog="Example: barrierscope backup barrierscope.dump")(backup.backup)
-app.command(name="restore", epilog="Example: barrierscope restore barrierscope.dump --data-dir ./data")(backup.restore)
-app.command(name="api", epilog="Example: barrierscope api --port 8050 --database-url postgresql://...")(roles.api)
-app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 --job my-job.toml --job healthy")(
-    roles.runtime
-)
-app.command(name="collect", epilog="Example: barrierscope collect --poll-interval 5s")(roles.collect)
-app.command(name="alert", epilog="Example: barrierscope alert --interval 5s")(alert_role.alert)
-app.command(name="lab", epilog="Example: barrierscope lab --database-url postgresql://...")(lab_role.lab)
-app.command(name="spark-demo", epilog="Example: barrierscope spark-demo")(spark_demo.spark_demo)
-app.command(name="migrate", epilog="Example: barrierscope migrate --wait 2min")(roles.migrate)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -27,10 +27,10 @@ from backend.domain.connection import (
 )
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.target_url import normalised_url
-from backend.settings import Settings, credential_environment
 
 if TYPE_CHECKING:
     from backend.domain.declared_target import DeclaredTarget
+    from backend.settings import Settings
 
 Bearer = Annotated[
     str | None, typer.Option("--bearer", metavar="REF", help="Bearer token: env:NAME or file:PATH, never the token.")
@@ -129,6 +129,8 @@ def checked(options: ConnectionOptions, url: str) -> ConnectionOptions:
 
 def reach_of(options: ConnectionOptions) -> Reach:
     """Return what a command of this machine needs to connect to a target: every reference may be read."""
+    from backend.settings import credential_environment
+
     return Reach(options=options, environment=credential_environment())
 
 

@@ -12,7 +12,6 @@ from backend.cli.entry_points import load_role
 from backend.cli.options import ReportFormat, seconds
 from backend.domain.connection import PLAIN
 from backend.domain.fail_on import FailOn
-from backend.settings import load_settings
 
 if TYPE_CHECKING:
     from backend.contracts.spark import SparkPushIn
@@ -23,7 +22,7 @@ def diagnose(
     url: Annotated[
         str,
         typer.Argument(
-            metavar="[URL]",
+            metavar="URL",
             help="REST root of a Flink JobManager, or the name of an own target. It may be left out with --log.",
         ),
     ] = "",
@@ -79,6 +78,8 @@ def diagnose(
     Exit codes: 0 it could be read, 1 it could not (with --fail-on: or not all of it), 2 the command line is wrong,
     3 --fail-on is met, 130 interrupted.
     """
+    from backend.settings import load_settings
+
     given = connection_options.Given(
         *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
     )

@@ -104,6 +104,6 @@ def diagnose(
 
 def _parser_of_spark() -> Callable[[SparkPushIn], list[JobObservation]]:
     """Return the parser of the ingest API. The services are imported only if needed, because that takes a while."""
-    from backend.services.targets.spark_events import job_observation, runs_of
+    from backend.contracts.spark_events import job_observation, runs_of
 
     return lambda push: [job_observation(run, push, None) for run in runs_of(push.events)]

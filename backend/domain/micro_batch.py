@@ -108,3 +108,13 @@ class MicroBatch:
         """The sum of the backlogs of all sources that report one; None if no source does."""
         known = [s.backlog for s in self.sources if s.backlog is not None]
         return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBatch:
+    """The newest stored batch of a query. ``is_own`` is whether the batch belongs to the requested run."""
+
+    checkpoint_id: int
+    is_failed: bool
+    is_own: bool
+    ended_at: datetime | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backend.contracts.spark import SparkPushIn
+from backend.contracts.spark_events import job_observation, runs_of
 from backend.domain.observation import Observation, PollCost
-from backend.services.targets.spark_events import job_observation, runs_of
 from collectors.flink import kind as flink_kind
 from collectors.flink.kind import FLINK
 from collectors.spark.kind import SPARK

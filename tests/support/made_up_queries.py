@@ -12,8 +12,8 @@ from typing import Any, Final
 from backend.analysis.assembling import EVIDENCE_COUNT
 from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts import spark as wire
+from backend.contracts.spark_events import job_observation, runs_of
 from backend.domain.topology import Topology
-from backend.services.targets.spark_events import job_observation, runs_of
 
 NOW: Final = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 QUERY_ID: Final = "0b0b0b0b-0000-4000-8000-000000000000"

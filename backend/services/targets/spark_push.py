@@ -13,13 +13,14 @@ from urllib.parse import quote
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import spark as wire
+from backend.contracts.spark_events import RunEvents, job_observation, runs_of
 from backend.domain.clock import Clock
 from backend.domain.engines import SPARK
 from backend.domain.errors import ConflictError
+from backend.domain.micro_batch import KnownBatch
 from backend.domain.observation import Observation, PollCost
 from backend.domain.target import TargetOrigin
-from backend.services.targets.spark_events import RunEvents, job_observation, runs_of
-from backend.store.checkpoints.micro_batches import KnownBatch, newest_batch
+from backend.store.checkpoints.micro_batches import newest_batch
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import reading
 from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository

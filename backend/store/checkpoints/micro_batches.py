@@ -7,8 +7,7 @@ never changes, like the terminal header to which it belongs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import and_, bindparam, func, or_, select
@@ -16,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
-from backend.domain.micro_batch import BatchPhase, MicroBatch
+from backend.domain.micro_batch import BatchPhase, KnownBatch, MicroBatch
 from backend.domain.stored_form import batch_from
 from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
 from backend.store.postgres.copying import Cursor
@@ -60,16 +59,6 @@ async def write_batches(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Check
     ]
     if rows:
         await cursor.executemany(_WRITE, rows)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownBatch:
-    """The newest stored batch of a query. ``is_own`` is whether the batch belongs to the requested run."""
-
-    checkpoint_id: int
-    is_failed: bool
-    is_own: bool
-    ended_at: datetime | None
 
 
 async def newest_batch(

@@ -14,9 +14,9 @@ from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.verdict.verdict import diagnose
 from backend.cli import app
 from backend.contracts.spark import SparkPushIn
+from backend.contracts.spark_events import job_observation, runs_of
 from backend.domain.observation import JobObservation
 from backend.domain.topology import Topology
-from backend.services.targets.spark_events import job_observation, runs_of
 from collectors.spark.event_log import read_event_logs
 from tests.support import recorded_spark
 

@@ -24,10 +24,9 @@ from backend.domain.checkpoint import (
 )
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
-from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
+from backend.domain.micro_batch import BatchPhase, BatchState, KnownBatch, MicroBatch, SourceProgress
 from backend.domain.observation import JobObservation, JobState
 from backend.domain.verdict import Basis
-from backend.store.checkpoints.micro_batches import KnownBatch
 
 _PHASE_KEYS: Mapping[str, BatchPhase] = {
     "latestOffset": BatchPhase.LATEST_OFFSET,

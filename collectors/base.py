@@ -168,11 +168,15 @@ KnownRuns: TypeAlias = Mapping[tuple[EngineRunId, datetime], KnownRun]
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a target reports in a connection test: its engine and version, and the names of its running jobs."""
+    """What a target reports in a connection test: its engine and version, and the names of its running jobs.
+
+    ``summary`` says in words what answers, if the name of the engine does not say it.
+    """
 
     engine: EngineCapabilities
     version: str | None
     running_jobs: tuple[str, ...]
+    summary: str | None = None
 
 
 class OpenTarget(Protocol):

@@ -148,7 +148,8 @@ def try_target(
         typer.echo(answer.model_dump_json(indent=2))
     elif answer.is_ok:
         jobs = ", ".join(answer.running_jobs) or "none"
-        say(f"{url}: {answer.engine} {answer.engine_version}, {answer.duration_ms} ms; running jobs: {jobs}")
+        engine = answer.summary or f"{answer.engine} {answer.engine_version}"
+        say(f"{url}: {engine}, {answer.duration_ms} ms; running jobs: {jobs}")
     else:
         problem = answer.problem or "no answer"
         cure = f"; {answer.cure}" if answer.cure and not answer.root else ""

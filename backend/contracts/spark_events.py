@@ -91,7 +91,7 @@ class RunEvents:
         """The number and the end time of the last batch before the query's end, or None if the events lack it."""
         if self.end is not None and self.end.last_batch_id is not None:
             return self.end.last_batch_id, self.end.last_batch_ended_at
-        batches = [e.progress for e in self.events if isinstance(e, wire.ProgressEventIn) and _is_batch(e.progress)]
+        batches = [e.progress for e in self.events if isinstance(e, wire.ProgressEventIn) and is_batch(e.progress)]
         last = max(batches, key=lambda p: p.batch_id, default=None)
         return None if last is None else (last.batch_id, _ended_at(last))
 
@@ -113,7 +113,7 @@ def job_observation(run: RunEvents, push: wire.SparkPushIn, before: KnownBatch |
     end = run.end
     failure = None if end is None or end.exception is None else end
     batches = [
-        _completed(e.progress) for e in run.events if isinstance(e, wire.ProgressEventIn) and _is_batch(e.progress)
+        _completed(e.progress) for e in run.events if isinstance(e, wire.ProgressEventIn) and is_batch(e.progress)
     ]
     if failure is not None:
         batches.append(_failed(run, failure, before))
@@ -153,7 +153,8 @@ def _instant(event: wire.SparkEvent) -> datetime:
     return event.seen_at
 
 
-def _is_batch(progress: wire.ProgressIn) -> bool:
+def is_batch(progress: wire.ProgressIn) -> bool:
+    """Return whether the progress is that of a micro-batch."""
     # Older Spark versions report a trigger without new data as progress, with the number of the next batch. Only the
     # progress of a real batch contains ``addBatch``.
     return "addBatch" in progress.duration_ms

@@ -48,7 +48,7 @@ class TargetDoc(Model):
     """One target of the file."""
 
     url: Annotated[str, Field(max_length=2000)]
-    """Root of Flink's REST API, with the prefix of its path if a proxy adds one. Without user and password."""
+    """Root of the REST API of Flink or Spark, with the prefix of a proxy's path. Without user and password."""
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] = "flink"
     """The collector that reads the target."""
     name: Annotated[Annotated[str, OneLine] | None, Field(min_length=1, max_length=200)] = None

@@ -8,7 +8,7 @@ The engines whose collectors ship with Barrierscope are at the end of this modul
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -337,6 +337,11 @@ SPARK: Final = EngineCapabilities(
     ),
     settings_formats=(SettingsFormat.SPARK_OPTIONS,),
 )
+
+SPARK_HISTORY: Final = replace(SPARK, source="the event log at Spark's history server", is_pushed=False)
+SPARK_DRIVER: Final = replace(SPARK, source="the REST API of the query's driver", is_pushed=False)
+SPARK_FOLDER: Final = replace(SPARK, source="a folder of event logs", is_pushed=False)
+"""Spark, read without touching the job. What is read then has times of our clock, and a collector polls it."""
 
 
 def described(kind: str, version: str | None = None) -> EngineCapabilities:

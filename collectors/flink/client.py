@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -88,10 +88,13 @@ def _refused(problem: str) -> InvalidInputError:
 
 
 @asynccontextmanager
-async def open_transport(url: str, *, timeout_s: float, reach: Reach = ANYWHERE) -> AsyncIterator[AiohttpTransport]:
+async def open_transport(
+    url: str, *, timeout_s: float, reach: Reach = ANYWHERE, engine: str = "Flink"
+) -> AsyncIterator[AiohttpTransport]:
     """Open a transport to the target at ``url``. Its connections are closed when the context ends.
 
-    It connects only to addresses that ``reach`` allows, with its credentials, certificates and proxy.
+    It connects only to addresses that ``reach`` allows, with its credentials, certificates and proxy. ``engine`` is
+    what should answer there, for messages.
 
     Raises:
         InvalidInputError: ``url`` is not an http(s) address.
@@ -119,7 +122,7 @@ async def open_transport(url: str, *, timeout_s: float, reach: Reach = ANYWHERE)
         max_field_size=16 * 1024,
     )
     async with session:
-        yield AiohttpTransport(session, target, timeout_s=timeout_s, reach=reach)
+        yield AiohttpTransport(session, target, timeout_s=timeout_s, reach=reach, engine=engine)
 
 
 def _check_host_behind_proxy(target: TargetUrl, reach: Reach) -> None:
@@ -147,9 +150,16 @@ class AiohttpTransport:
     """Implements ``FlinkTransport`` with one aiohttp session."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, target: TargetUrl, *, timeout_s: float, reach: Reach = ANYWHERE
+        self,
+        session: aiohttp.ClientSession,
+        target: TargetUrl,
+        *,
+        timeout_s: float,
+        reach: Reach = ANYWHERE,
+        engine: str = "Flink",
     ) -> None:
         self._session = session
+        self._engine = engine
         self._credentials = Credentials(reach)
         self._server_name = reach.options.server_name
         self._shown = target.shown
@@ -180,14 +190,54 @@ class AiohttpTransport:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> bytes:
         where = self._shown + path.partition("?")[0]
+        async with self._asked(method, path, where, body, headers) as response:
+            return await self._body(response, where)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, accept: str, wait_s: float
+    ) -> AsyncIterator[Callable[[int], Awaitable[bytes]]]:
+        """Open a response of any size with status 200. Yield a function that returns its next bytes, b"" at the end.
+
+        ``wait_s`` limits the time until the next bytes arrive, not the time of the whole response. The body is asked
+        for without compression. This raises the same errors as ``get``, also while the body is read.
+        """
+        where = self._shown + path.partition("?")[0]
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        timeout = aiohttp.ClientTimeout(total=None, connect=min(wait_s, _CONNECT_TIMEOUT_MAX_S), sock_read=wait_s)
+        async with self._asked("GET", path, where, None, headers, timeout=timeout) as response:
+            await self._check(response, where)
+            if encoding := response.headers.get("Content-Encoding", "").strip().lower().replace("identity", ""):
+                reason = f"the answer is encoded as {clean(encoding, length_max=40)!r}, which was not asked for"
+                raise TargetProtocolError(url=where, reason=reason)
+            yield response.content.read
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        where: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        **more: Any,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = URL(self._root + path, encoded=True)
         try:
             options = self._options(headers)
         except CredentialError as error:
             raise TargetUnavailableError(url=where, reason=error.reason, failure=ConnectionFailure.CREDENTIAL) from None
+        with self._told(where):
+            async with self._session.request(
+                method, url, data=body, allow_redirects=False, **options, **more
+            ) as response:
+                yield response
+
+    @contextmanager
+    def _told(self, where: str) -> Iterator[None]:
+        """Turn the errors of the HTTP library into ours."""
         try:
-            async with self._session.request(method, url, data=body, allow_redirects=False, **options) as response:
-                return await self._body(response, where)
+            yield
         except TimeoutError:
             raise TargetUnavailableError(
                 url=where, reason=f"no answer within {self._timeout_s:g} s", failure=ConnectionFailure.TIMEOUT
@@ -228,6 +278,11 @@ class AiohttpTransport:
         return options
 
     async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
+        await self._check(response, where)
+        return await _read(response, where, size_max=BODY_MAX_BYTES)
+
+    async def _check(self, response: aiohttp.ClientResponse, where: str) -> None:
+        """Raise an error if the response is a redirect, a failure or a page."""
         if 300 <= response.status < 400:
             shown = _redirected(response)
             reason = f"answers by a redirect{shown}; give its real address"
@@ -240,30 +295,30 @@ class AiohttpTransport:
                 failure=ConnectionFailure.LOGIN_PAGE if "login page" in shown else ConnectionFailure.REDIRECT,
             )
         if response.status not in (200, _ACCEPTED if response.method == "POST" else 200):
-            raise await _refused_by(response, where)
+            raise await _refused_by(response, where, self._engine)
         if response.content_type == "text/html":
             body = await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True)
             is_login = bool(_PASSWORD_FIELD.search(body))
+            page = "answers with a login page" if is_login else "answers HTML"
             raise TargetProtocolError(
                 url=where,
-                reason="answers with a login page, not Flink's JSON" if is_login else "answers HTML, not Flink's JSON",
+                reason=f"{page}, not {self._engine}'s JSON",
                 status=response.status,
                 is_passing=True,
                 failure=ConnectionFailure.LOGIN_PAGE if is_login else ConnectionFailure.NOT_THIS_KIND,
             )
-        return await _read(response, where, size_max=BODY_MAX_BYTES)
 
 
-async def _refused_by(response: aiohttp.ClientResponse, where: str) -> TargetProtocolError:
+async def _refused_by(response: aiohttp.ClientResponse, where: str, engine: str) -> TargetProtocolError:
     """Return the error for a status that means a failure.
 
-    A proxy answers 502, 503 or 504 if it does not reach Flink for a moment. Flink itself sends its errors as JSON.
+    A proxy answers 502, 503 or 504 if it does not reach the engine for a moment. Flink sends its errors as JSON.
     """
     body = await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True)
     detail = _error_line(body)
     is_passing = response.status in _OF_PROXY and not detail
     if is_passing:
-        detail = " of a proxy, which does not reach Flink"
+        detail = f" of a proxy, which does not reach {engine}"
     failure = of_status(response.status)
     if response.status == _BAD_REQUEST and _WANTS_CERTIFICATE.search(body):
         # nginx completes the handshake, and answers the request with this status.

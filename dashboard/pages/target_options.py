@@ -25,7 +25,7 @@ _FIELDS: Final = (
     ("proxy", "Proxy", "http://proxy:3128", "Proxy"),
     ("proxy_user", "User for the proxy", "", "Proxy"),
     ("proxy_password", "Password for the proxy", _REFERENCE, "Proxy"),
-    ("kind", "Kind", "flink", "Target"),
+    ("kind", "Kind", "flink or spark", "Target"),
     ("labels", "Labels", "deployment=orders, environment=prod", "Target"),
     ("interval_s", "Seconds between two readings", "2", "Target"),
     ("ui_url", "Address of the web UI in browsers", "https://flink-ui.example", "Target"),

@@ -297,7 +297,7 @@ def _tested(result: TargetTestOut) -> Component:
         cure = f" {result.cure[0].upper()}{result.cure[1:]}." if result.cure else ""
         problem = (result.problem or "No answer").rstrip(".")
         return cards.answer(False, f"{problem} (after {text.duration(result.duration_ms)}).{cure}")
-    engine = " ".join(p for p in (result.engine or "engine", result.engine_version) if p)
+    engine = result.summary or " ".join(p for p in (result.engine or "engine", result.engine_version) if p)
     names = ", ".join(text.short(j, 40) for j in result.running_jobs[:6])
     more = f" and {len(result.running_jobs) - 6} more" if len(result.running_jobs) > 6 else ""
     jobs = f"running: {names}{more}" if result.running_jobs else "no running job"

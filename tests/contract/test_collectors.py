@@ -9,11 +9,13 @@ from backend.contracts.spark_events import job_observation, runs_of
 from backend.domain.observation import Observation, PollCost
 from collectors.flink import kind as flink_kind
 from collectors.flink.kind import FLINK
+from collectors.spark import kind as spark_kind
 from collectors.spark.kind import SPARK
 from tests.contract.collector_contract import CollectorContract, check_observation
 from tests.support import toy_collector
 from tests.support.collector_targets import Fault, FlinkSource, Row, RuntimeSource, ToySource
 from tests.support.recorded_spark import NAMES, push, recorded
+from tests.support.spark_history import HistorySource
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +30,7 @@ def timeout_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """
     limit_s = 0.5 if request.node.callspec.params["fault"] is Fault.SLOW else PATIENCE_S
     monkeypatch.setattr(flink_kind, "_REQUEST_TIMEOUT_S", limit_s)
+    monkeypatch.setattr(spark_kind, "_REQUEST_TIMEOUT_S", limit_s)
     monkeypatch.setattr(toy_collector, "TIMEOUT_S", limit_s)
     return limit_s
 
@@ -42,6 +45,11 @@ class TestRuntime(CollectorContract):
     source = RuntimeSource
 
 
+class TestSparkHistoryServer(CollectorContract):
+    kind = SPARK
+    source = HistorySource
+
+
 class TestToy(CollectorContract):
     kind = toy_collector.TOY
     source = ToySource
@@ -50,7 +58,7 @@ class TestToy(CollectorContract):
 @pytest.mark.parametrize("name", NAMES)
 def test_observations_from_spark_pushes_are_valid_and_have_only_what_the_engine_has(name: str) -> None:
     pushed = SparkPushIn.model_validate(push(recorded(name)))
-    (engine,) = SPARK.engines
+    engine = SPARK.engines[0]
 
     for run in runs_of(pushed.events):
         job = job_observation(run, pushed, None)
@@ -59,7 +67,7 @@ def test_observations_from_spark_pushes_are_valid_and_have_only_what_the_engine_
         assert all(c.batch is not None for c in job.checkpoints if c.header.end_to_end_duration_ms is not None)
 
 
-def test_spark_pushes_so_its_kind_has_no_collector_to_open() -> None:
-    assert SPARK.open is None
-    assert all(e.is_pushed for e in SPARK.engines)
+def test_what_a_listener_of_spark_pushes_is_marked_and_what_a_collector_reads_is_not() -> None:
+    assert [e.is_pushed for e in SPARK.engines] == [True, False, False, False]
+    assert len({e.source for e in SPARK.engines}) == len(SPARK.engines)
     assert not any(e.is_pushed for e in FLINK.engines)

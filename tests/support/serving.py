@@ -35,6 +35,7 @@ class Probed:
     engine: EngineCapabilities = FLINK
     version: str | None = "1.20.1"
     running_jobs: tuple[str, ...] = ("orders",)
+    summary: str | None = None
 
 
 async def probe(url: str, timeout_s: float, *, kind: str, reach: Reach) -> ProbeAnswer:

@@ -65,6 +65,11 @@ class ProbeAnswer(Protocol):
         """The names of the target's running jobs."""
         ...
 
+    @property
+    def summary(self) -> str | None:
+        """What answers, in words; None if the name of the engine says it."""
+        ...
+
 
 class Probe(Protocol):
     """Tests the connection to a target at ``url`` with the collector for its ``kind``."""
@@ -212,6 +217,7 @@ class TargetService:
             engine=answer.engine.kind,
             engine_version=answer.version,
             running_jobs=list(answer.running_jobs),
+            summary=answer.summary,
             duration_ms=_since_ms(began_s),
         )
 

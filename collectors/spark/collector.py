@@ -1,0 +1,321 @@
+"""Reads the Spark applications of a history server: lists them, and reads the event logs of those with queries.
+
+One poll is one request, for the list of the running applications and of those that ended in the last hour. The log of
+an application is read if the server has seen it grow. The REST API hands out a log only as a whole, so a log costs its
+whole size each time. Logs are read one after the other, by a task that may take longer than a poll. Three limits
+protect the server: all logs together take at most ``rate_bytes_per_s`` on average, an application without queries is
+looked at less and less often, and so is one whose log could not be read.
+
+Invariant: the memory changes only when a reading has ended, and what was found is handed on once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from backend.domain.clock import to_epoch_ms
+from backend.domain.engines import SPARK_HISTORY
+from backend.domain.errors import TargetProtocolError, TargetUnavailableError
+from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.observation import NOT_LISTED, JobObservation, JobState, Observation, PollCost
+from collectors.base import Effort, KnownRuns
+from collectors.spark import applications
+from collectors.spark.applications import Attempt
+from collectors.spark.log_requests import LogFailedError, SparkTransport, fetch_log
+from collectors.spark.log_stream import LogRead
+from collectors.spark.read_application import ReadApplication
+
+_log = structlog.get_logger(__name__)
+
+_NOT_FOUND = 404
+_LOOKED_UP_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """The limits of a collector of a history server.
+
+    Applications that ended more than ``ended_within_s`` ago are not listed, and running ones whose log has not grown
+    for that long are not read when they are first seen. A poll waits up to ``wait_s`` for logs that are being read. A
+    server that lists nothing is taken for one that has just started for ``empty_s``.
+    """
+
+    ended_within_s: float = 3600.0
+    wait_s: float = 10.0
+    rate_bytes_per_s: float = 4 * 2**20
+    quiet_first_s: float = 30.0
+    quiet_most_s: float = 900.0
+    empty_s: float = 120.0
+
+
+@dataclass(slots=True)
+class _App:
+    """An attempt of an application, and when its log is due. ``read_ms`` is ``updated_ms`` of the log that was read."""
+
+    listed: Attempt
+    read: ReadApplication
+    read_ms: int | None = None
+    size_bytes: int = 0
+    due_s: float = 0.0
+    quiet_s: float = 0.0
+    failures: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.listed.ended_at is not None
+
+    @property
+    def is_read(self) -> bool:
+        return self.read_ms == self.listed.updated_ms
+
+
+@dataclass(slots=True)
+class _Cost:
+    request_count: int = 0
+    response_bytes: int = 0
+
+    def taken(self) -> _Cost:
+        """Return the values, and begin again at 0."""
+        found = _Cost(self.request_count, self.response_bytes)
+        self.request_count = self.response_bytes = 0
+        return found
+
+
+Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Starts a task that somebody awaits."""
+
+
+@asynccontextmanager
+async def tasks() -> AsyncIterator[Start]:
+    """Yield what starts tasks. They are awaited when the context ends. An error of the context is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group.create_task
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+@dataclass(slots=True)
+class HistoryCollector:
+    """Implements ``Collector`` for a history server of Spark. ``start`` starts a task; ``close`` ends it."""
+
+    transport: SparkTransport
+    target_id: TargetId
+    known: KnownRuns
+    monotonic_s: Callable[[], float]
+    start: Start
+    options: HistoryOptions = field(default_factory=HistoryOptions)
+    _apps: dict[tuple[str, str], _App] = field(default_factory=dict)
+    _open: dict[tuple[EngineRunId, datetime], str] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _version: str | None = None
+    _reading: asyncio.Task[None] | None = None
+    _cost: _Cost = field(default_factory=_Cost)
+    _empty_since_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._open = {key: run.name for key, run in self.known.items()}
+        newest = {key[0]: run.newest_id for key, run in self.known.items()}
+        self._newest = {run: number for run, number in newest.items() if number is not None}
+
+    @property
+    def poll_within_s(self) -> float | None:
+        """None: a history server keeps its logs."""
+        return None
+
+    def forget(self) -> None:
+        """Read everything again at the next poll."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        self._apps = {}
+        self._newest = {}
+        self._version = None
+
+    def close(self) -> None:
+        """End the reading of logs."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def collect(self, now: datetime, *, effort: Effort = Effort.FULL) -> Observation:
+        """List the applications, and hand on what was read of their logs by then. ``effort`` is ignored."""
+        began_s = self.monotonic_s()
+        listed = await self.list_since(now - timedelta(seconds=self.options.ended_within_s))
+        return await self.observe(listed, now, began_s)
+
+    @property
+    def streaming_count(self) -> int:
+        """The number of applications in which a query was seen."""
+        return sum(app.read.is_streaming for app in self._apps.values())
+
+    @property
+    def unread_count(self) -> int:
+        """The number of applications whose logs were not read yet."""
+        return sum(app.read_ms is None for app in self._apps.values())
+
+    async def observe(self, listed: list[Attempt], now: datetime, began_s: float) -> Observation:
+        """Read what has grown of the listed applications, and return what is new."""
+        await self._note(listed, now)
+        if self._reading is None or self._reading.done():
+            due = self._due(now)
+            self._reading = self.start(self._read_all(due)) if due else None
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=self.options.wait_s)
+        self._raise_if_nothing_is_readable()
+        jobs = self._jobs(now)
+        cost = self._cost.taken()
+        duration_ms = round(1000 * (self.monotonic_s() - began_s))
+        return Observation(
+            target_id=self.target_id,
+            observed_at=now,
+            engine=SPARK_HISTORY,
+            engine_version=self._version,
+            jobs=tuple(jobs),
+            cost=PollCost(cost.request_count, cost.response_bytes, duration_ms),
+        )
+
+    async def _get(self, path: str) -> bytes:
+        self._cost.request_count += 1
+        body = await self.transport.get(path)
+        self._cost.response_bytes += len(body)
+        return body
+
+    async def _asked_version(self) -> str:
+        body = await self._get(applications.VERSION)
+        return applications.version_in(applications.document_of(body, url=self.transport.url + applications.VERSION))
+
+    async def list_since(self, since: datetime) -> list[Attempt]:
+        """Return the attempts of the running applications, and of those that ended after ``since``.
+
+        Raises:
+            TargetUnavailableError, TargetProtocolError: as ``Collector.collect``.
+        """
+        if self._version is None:
+            self._version = await self._asked_version()
+        body = await self._get(applications.listing(since))
+        url = self.transport.url + applications.APPLICATIONS
+        listed = applications.attempts_in(applications.document_of(body, url=url))
+        if listed or not self._open:
+            self._empty_since_s = None
+            return listed
+        # A server that has just started lists nothing until it has found the logs.
+        await self._asked_version()
+        now_s = self.monotonic_s()
+        self._empty_since_s = now_s if self._empty_since_s is None else self._empty_since_s
+        if self._empty_since_s + self.options.empty_s > now_s and self._apps:
+            reason = "it lists no application, as a history server does that has just started"
+            raise TargetUnavailableError(url=url, reason=reason)
+        return listed
+
+    async def _note(self, listed: list[Attempt], now: datetime) -> None:
+        """Take over the list. An application that was running and is not listed is asked for by its id."""
+        found = {attempt.key: attempt for attempt in listed}
+        missing = [app for key, app in self._apps.items() if key not in found and not app.has_ended]
+        for app in missing[:_LOOKED_UP_MAX]:
+            found |= {a.key: a for a in await self._looked_up(app.listed)}
+        oldest_ms = to_epoch_ms(now - timedelta(seconds=self.options.ended_within_s))
+        for key, attempt in found.items():
+            known = self._apps.get(key)
+            if known is not None:
+                known.listed = attempt
+            elif attempt.updated_ms >= oldest_ms or attempt.ended_at is not None:
+                self._apps[key] = _App(attempt, ReadApplication(attempt.name))
+        late = set(map(id, missing[_LOOKED_UP_MAX:]))
+        self._apps = {key: app for key, app in self._apps.items() if key in found or id(app) in late}
+
+    async def _looked_up(self, attempt: Attempt) -> list[Attempt]:
+        path = attempt.path if attempt.attempt_id is None else attempt.path.rpartition("/")[0]
+        try:
+            body = await self._get(path)
+        except TargetProtocolError as error:
+            if error.status == _NOT_FOUND:
+                return []
+            raise
+        again = applications.attempts_of(applications.document_of(body, url=self.transport.url + path))
+        return [a for a in again if a.key == attempt.key]
+
+    def _due(self, now: datetime) -> list[_App]:
+        """Return the applications whose logs are read now: those that were never read first, the newest first."""
+        now_s = self.monotonic_s()
+        due = [a for a in self._apps.values() if not a.is_read and (a.due_s <= now_s or self._is_final(a))]
+        return sorted(due, key=lambda a: (a.read_ms is not None, a.has_ended, -a.listed.started_at.timestamp()))
+
+    def _is_final(self, app: _App) -> bool:
+        return app.has_ended and not app.failures
+
+    async def _read_all(self, due: list[_App]) -> None:
+        for app in due:
+            await self._read(app)
+
+    async def _read(self, app: _App) -> None:
+        updated_ms = app.listed.updated_ms
+        read = LogRead(app.read.parser)
+        self._cost.request_count += 1
+        try:
+            await fetch_log(self.transport, app.listed, read, app.read.positions)
+        except LogFailedError as error:
+            app.read.problem = str(error)
+            app.failures += 1
+            app.due_s = self.monotonic_s() + self._back_off_s(app.failures)
+            _log.warning("event log not read", target=self.target_id, application=app.listed.app_id, reason=str(error))
+        else:
+            app.read.problem = None
+            app.failures = 0
+            app.read_ms = updated_ms
+        finally:
+            self._cost.response_bytes += read.packed_bytes
+        app.size_bytes = max(app.size_bytes, read.packed_bytes)
+        app.read.take(read, is_whole=not app.failures)
+        if not app.failures:
+            app.due_s = self.monotonic_s() + self._pause_s(app)
+
+    def _back_off_s(self, count: int) -> float:
+        return min(self.options.quiet_first_s * float(1 << min(count - 1, 10)), self.options.quiet_most_s)
+
+    def _pause_s(self, app: _App) -> float:
+        """Return for how long the log is not read again after it was read."""
+        if app.read.is_streaming:
+            others = (a for a in self._apps.values() if a.read.is_streaming and not a.has_ended)
+            return sum(a.size_bytes for a in others) / self.options.rate_bytes_per_s
+        app.quiet_s = min(max(self.options.quiet_first_s, 2 * app.quiet_s), self.options.quiet_most_s)
+        return app.quiet_s
+
+    def _raise_if_nothing_is_readable(self) -> None:
+        """If every log that was tried failed, and no query is known, the target cannot be read."""
+        failing = [a for a in self._apps.values() if a.failures]
+        if failing and not any(a.read_ms is not None or a.read.is_streaming for a in self._apps.values()):
+            raise TargetProtocolError(url=self.transport.url, reason=failing[0].read.problem or "")
+
+    def _jobs(self, now: datetime) -> list[JobObservation]:
+        jobs: list[JobObservation] = []
+        now_ms = to_epoch_ms(now)
+        for app in self._apps.values():
+            # The end of the application is known before the end of its log was read.
+            ended_at = app.listed.ended_at if app.is_read else None
+            silent_for = timedelta(milliseconds=0 if app.has_ended else max(0, now_ms - app.listed.updated_ms))
+            jobs += app.read.observed(ended_at=ended_at, silent_for=silent_for, newest=self._newest)
+            app.read.hand_on(has_ended=ended_at is not None)
+        is_caught_up = all(a.read_ms is not None for a in self._apps.values())
+        jobs += list(self._gone(jobs, is_caught_up=is_caught_up))
+        return jobs
+
+    def _gone(self, jobs: Iterable[JobObservation], *, is_caught_up: bool) -> Iterable[JobObservation]:
+        """Yield the ends of the runs that no application has any more, and remember those that are open."""
+        seen: Mapping[EngineRunId, JobObservation] = {job.engine_run_id: job for job in jobs}
+        for key, name in list(self._open.items()):
+            job = seen.get(key[0])
+            if job is None and is_caught_up:
+                del self._open[key]
+                yield JobObservation(key[0], name, JobState.ENDED, NOT_LISTED, key[1])
+            elif job is not None:
+                del self._open[key]
+        for job in seen.values():
+            if job.state is not JobState.ENDED:
+                self._open[(job.engine_run_id, job.started_at)] = job.name

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import yaml
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
@@ -20,6 +19,7 @@ from backend.contracts.api import Labels
 from backend.contracts.connection import BasicDoc, ConnectionDoc, ProxyDoc
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.model import Model, OneLine, StrictBool
+from backend.contracts.yaml_lines import Lines, Place, composed, dotted, invalid, whole
 from backend.domain.connection import PLAIN, ConnectionOptions, problems_of
 from backend.domain.declared_target import INTERVAL_MAX_S, INTERVAL_MIN_S, DeclaredLink, DeclaredSet, DeclaredTarget
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -30,9 +30,6 @@ SIZE_MAX_BYTES: Final = 2 * 2**20
 TARGETS_MAX: Final = 5_000
 DEFAULT_SOURCE: Final = "targets.yaml"
 _PROBLEMS_MAX = 20
-_DEPTH_MAX = 100
-_QUOTED = re.compile(r"""(\s*(?:'<[a-z ]+>'|'[^\w']'))|\s*['"].*""", re.DOTALL)
-"""Quoted text in a problem of YAML. A token or one sign is in the first group. Any other text may be a secret."""
 _SOURCE = re.compile(r"""^source:\s*["']?([A-Za-z0-9][A-Za-z0-9._-]{0,99})["']?\s*(?:#.*)?$""", re.MULTILINE)
 _INTERVAL_ALLOWED = f"a number with a unit from {INTERVAL_MIN_S:g}s to {INTERVAL_MAX_S:g}s, such as 5s or 500ms"
 
@@ -96,9 +93,9 @@ def read_targets_file(path: Path) -> DeclaredSet:
         with path.open("rb") as file:
             content = file.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
-        raise _whole(path, f"cannot be read ({error.strerror})") from None
+        raise whole(path, f"cannot be read ({error.strerror})") from None
     if len(content) > SIZE_MAX_BYTES:
-        raise _whole(path, f"is larger than {SIZE_MAX_BYTES // 2**20} MiB")
+        raise whole(path, f"is larger than {SIZE_MAX_BYTES // 2**20} MiB")
     return parse_targets(content, where=path)
 
 
@@ -120,15 +117,15 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredSet:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise _whole(where, "is not text in UTF-8") from None
-    root, lines = _composed(text, where)
+        raise whole(where, "is not text in UTF-8") from None
+    root, lines = composed(text, where)
     try:
         document = TargetsFile.model_validate(root)
     except ValidationError as error:
         raise _of_problems(_wrong_fields(error), lines, where) from None
     found: list[DeclaredTarget] = []
     places: dict[str, int] = {}
-    problems: list[tuple[_Path, str, str | None]] = []
+    problems: list[tuple[Place, str, str | None]] = []
     for n, target in enumerate(document.targets):
         at = ("targets", n)
         try:
@@ -184,91 +181,7 @@ def _absolute(options: ConnectionOptions, folder: Path) -> ConnectionOptions:
     return ConnectionOptions.of(placed(document))  # type: ignore[arg-type]
 
 
-# --- YAML ---------------------------------------------------------------------------------------------------------
-
-_Path = tuple[str | int, ...]
-
-
-class _Lines:
-    """The line of each key and item of the file, by its path."""
-
-    def __init__(self, node: yaml.Node) -> None:
-        self._lines: dict[_Path, int] = {}
-        self.doubled: list[_Path] = []
-        self._budget = 500_000
-        self._note(node, ())
-
-    def of(self, path: _Path) -> int:
-        """Return the line of the longest part of ``path`` that the file has."""
-        while path not in self._lines and path:
-            path = path[:-1]
-        return self._lines.get(path, 1)
-
-    def _note(self, node: yaml.Node, path: _Path) -> None:
-        self._budget -= 1
-        if self._budget < 0:
-            raise _TooManyError
-        self._lines.setdefault(path, node.start_mark.line + 1)
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                name = str(key.value)
-                if name in seen:
-                    self.doubled.append((*path, name))
-                    self._lines[(*path, name)] = key.start_mark.line + 1
-                seen.add(name)
-                self._lines.setdefault((*path, name), key.start_mark.line + 1)
-                self._note(value, (*path, name))
-        elif isinstance(node, yaml.SequenceNode):
-            for n, item in enumerate(node.value):
-                self._note(item, (*path, n))
-
-
-class _TooManyError(Exception):
-    """The file has aliases that repeat aliases, or is nested too deeply."""
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Refuses deep nesting. libyaml's composer would end the process by a stack overflow."""
-
-    _depth = 0
-
-    def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
-        self._depth += 1
-        if self._depth > _DEPTH_MAX:
-            raise _TooManyError
-        super().descend_resolver(current_node, current_index)
-
-    def ascend_resolver(self) -> None:
-        self._depth -= 1
-        super().ascend_resolver()
-
-
-def _composed(text: str, where: Path) -> tuple[Any, _Lines]:
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        if node is None:
-            raise _whole(where, "is empty", "targets: []")
-        lines = _Lines(node)
-        root = loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = 1 if mark is None else mark.line + 1
-        problem = _QUOTED.sub(r"\1", error.problem or error.context or "")
-        raise _invalid([FieldProblem(f"{where}:{line}", f"is not YAML: {problem}")]) from None
-    except (yaml.YAMLError, ValueError):
-        raise _whole(where, "is not YAML") from None
-    except (_TooManyError, RecursionError):
-        raise _whole(where, "repeats parts of itself too often, or is nested too deeply") from None
-    if lines.doubled:
-        raise _of_problems([(path, "is set twice", "one value") for path in lines.doubled], lines, where)
-    if not isinstance(root, dict):
-        raise _whole(where, "is not a mapping", "the key targets, with a list")
-    return root, lines
-
-
-def _wrong_fields(error: ValidationError) -> Iterator[tuple[_Path, str, str | None]]:
+def _wrong_fields(error: ValidationError) -> Iterator[tuple[Place, str, str | None]]:
     for found in error.errors(include_url=False, include_input=False):
         path = tuple(part for part in found["loc"] if part != "[key]")
         if found["type"] == "extra_forbidden":
@@ -282,7 +195,7 @@ def _wrong_fields(error: ValidationError) -> Iterator[tuple[_Path, str, str | No
             yield path, found["msg"], None
 
 
-def _keys_at(path: _Path) -> Sequence[str]:
+def _keys_at(path: Place) -> Sequence[str]:
     model: type[Model] = TargetsFile
     for part in path:
         if isinstance(part, int):
@@ -306,26 +219,11 @@ def _keys_of(model: type[Model], prefix: str) -> Iterator[str]:
             yield from _keys_of(nested, f"{prefix}{name}.")
 
 
-def _of_problems(problems: Iterable[tuple[_Path, str, str | None]], lines: _Lines, where: Path) -> InvalidInputError:
+def _of_problems(problems: Iterable[tuple[Place, str, str | None]], lines: Lines, where: Path) -> InvalidInputError:
     told = [
-        FieldProblem(f"{where}:{lines.of(path)}: {_dotted(path)}", text, allowed) for path, text, allowed in problems
+        FieldProblem(f"{where}:{lines.of(path)}: {dotted(path)}", text, allowed) for path, text, allowed in problems
     ]
     if len(told) > _PROBLEMS_MAX:
         more = FieldProblem(str(where), f"has {len(told) - _PROBLEMS_MAX} more problems")
         told = [*told[:_PROBLEMS_MAX], more]
-    return _invalid(told)
-
-
-def _dotted(path: _Path) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or "the file"
-
-
-def _whole(where: Path, problem: str, allowed: str | None = None) -> InvalidInputError:
-    return _invalid([FieldProblem(str(where), problem, allowed)])
-
-
-def _invalid(problems: Sequence[FieldProblem]) -> InvalidInputError:
-    return InvalidInputError(problems, what="targets file")
+    return invalid(told)

@@ -183,8 +183,14 @@
         .filter((node) => node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight)
         .map((node) => [node, node.scrollLeft, node.scrollTop]);
     const judged = new Set();
+    // What is typed into a field is no text of the document.
+    const fields = [...document.querySelectorAll("input, select, textarea")].filter(function (field) {
+        const box = field.getBoundingClientRect();
+        const isText = !["checkbox", "radio", "range", "color", "file"].includes(field.type);
+        return isText && box.width > 1 && box.height > 1 && isShown(field) && !field.closest(".visually-hidden");
+    });
     try {
-        for (const { owner } of lines) {
+        for (const owner of [...lines.map((line) => line.owner), ...fields]) {
             const part = owner.querySelector("tspan") || owner;
             if (judged.has(owner) || owner.closest(":disabled, [aria-disabled=true], .is-off, option")) { continue; }
             judged.add(owner);
@@ -210,7 +216,7 @@
             const ratio = (high + 0.05) / (low + 0.05);
             const isLarge = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
             if (ratio < (isLarge ? 3 : 4.5) && style.textShadow === "none") {
-                faults.add(`contrast ${ratio.toFixed(2)}: ${short(owner.textContent)} in ${name(owner)}, `
+                faults.add(`contrast ${ratio.toFixed(2)}: ${short(owner.value || owner.textContent)} in ${name(owner)}, `
                     + `rgb(${ink.slice(0, 3).map(Math.round)}) on rgb(${ground.slice(0, 3).map(Math.round)})`);
             }
         }

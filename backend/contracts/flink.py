@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from backend.domain import flink_options
+from backend.domain.flink_options import INLINE_THRESHOLD_KEY, MESSAGE_SIZE_KEYS
 from backend.domain.pressure import FETCH_INTERVAL_KEY
 
 # --- sentinels ----------------------------------------------------------------------------------------------------
@@ -117,6 +118,8 @@ _CLUSTER_OPTIONS: Final = (
     AFTER_TASKS_FINISH,
     SCHEDULER,
     SCHEDULER_MODE,
+    INLINE_THRESHOLD_KEY,
+    *MESSAGE_SIZE_KEYS,
 )
 _ROCKSDB_KEYS: Final = frozenset(
     f"state.backend.rocksdb.{name}"

@@ -17,7 +17,27 @@ from typing import Final
 
 FILE: Final = Path(__file__).with_name("flink_options.json")
 
+INLINE_THRESHOLD_KEY: Final = "execution.checkpointing.data-inline-threshold"
+"""Among a cluster's settings: a smaller piece of state goes into the acknowledgement of its subtask."""
+
+MESSAGE_SIZE_KEYS: Final = ("pekko.framesize", "akka.framesize")
+"""Among a cluster's settings: the largest message between its processes. Before Flink 1.18 it has the second name."""
+
 _DURATION: Final = re.compile(r"(\d{1,12})\s*([a-z]*)")
+_SIZE: Final = _DURATION
+_UNITS_BYTES: Final = {
+    unit: 1 << 10 * power
+    for power, units in enumerate(
+        (
+            ("", "b", "bytes"),
+            ("k", "kb", "kibibytes"),
+            ("m", "mb", "mebibytes"),
+            ("g", "gb", "gibibytes"),
+            ("t", "tb", "tebibytes"),
+        )
+    )
+    for unit in units
+}
 _UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "min": 60_000, "m": 60_000, "h": 3_600_000}
 
 Release = tuple[int, int]
@@ -97,6 +117,12 @@ def duration_ms(text: str) -> int | None:
     """
     found = _DURATION.fullmatch(text.strip().lower())
     return int(found[1]) * _UNITS_MS[found[2]] if found is not None and found[2] in _UNITS_MS else None
+
+
+def size_bytes(text: str) -> int | None:
+    """Return a size of memory as Flink writes it, such as ``32kb`` or ``10485760b``, in bytes; None if it is none."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    return int(found[1]) * _UNITS_BYTES[found[2]] if found is not None and found[2] in _UNITS_BYTES else None
 
 
 @cache

@@ -11,6 +11,7 @@
 * ``coordinator``         rules: a coordinator that cannot do its own part, or is late
 * ``snapshot``            rules: a snapshot that fails, a long sync or async part
 * ``stuck_sync``          rules: a sync part that does not end, a snapshot that does not reach the store
+* ``oversized``           rule: an acknowledgement that is larger than a message may be
 * ``forwarded``           rule: a full subtask that forwarded the barrier and does not acknowledge
 * ``unsent_barrier``      rules: a barrier that a task gets, or should emit, but does not send on
 * ``standing_still``      rules: a long callback, a wait for a commit

@@ -15,6 +15,7 @@ from backend.analysis.verdict import (
     forwarded,
     lost_rows,
     no_cause,
+    oversized,
     piece_of_work,
     refused,
     restarts,
@@ -57,6 +58,7 @@ RULES: tuple[Rule[Any], ...] = (
     burst_queue.QUEUE,
     # The rest: asked only if no part has a cause that is large enough. The last rule always applies.
     unsent_barrier.STOPPED,
+    oversized.OVERSIZED,
     stuck_sync.UNANSWERED,
     barrier.LONG_HOP,
     lost_rows.LOSING_WITHOUT_CAUSE,

@@ -279,10 +279,6 @@ def unanswered(case: Case) -> Unanswered | None:
 
 def tell_unanswered(case: Case, found: Unanswered) -> Verdict:
     """Return the verdict on a snapshot that does not reach the store."""
-    vertex = case.name(found.vertex_id)
-    count = found.checkpoint_count
-    others = found.others_ack_ms
-    unread = [rows.note("back-pressure could not be read, but the barrier was not late before it")]
     return draft(
         case,
         VerdictKind.STORE,
@@ -292,12 +288,7 @@ def tell_unanswered(case: Case, found: Unanswered) -> Verdict:
         subtasks=found.subtasks,
         phase=Phase.ASYNC,
         evidence=[
-            rows.number(f"checkpoints in which only {vertex} had not acknowledged", "pending", count, "count"),
-            rows.number("latest acknowledgement of the others, median", "latest_ack_timestamp", others, "ms"),
-            *_first_barrier(case, found),
-            *(rows.calm(case) or unread),
-            *rows.late(case, found.vertex_id),
-            *rows.fare(case),
+            *unanswered_rows(case, found),
             *rows.settings(case),
         ],
         confidence=Confidence.LOW
@@ -309,6 +300,20 @@ def tell_unanswered(case: Case, found: Unanswered) -> Verdict:
             " threshold) may be larger than a message may be (pekko.framesize, before Flink 1.18 akka.framesize)",
         ),
     )
+
+
+def unanswered_rows(case: Case, found: Unanswered) -> list[Evidence]:
+    """Return rows on subtasks that did not acknowledge although all others did early."""
+    vertex, count, others = case.name(found.vertex_id), found.checkpoint_count, found.others_ack_ms
+    unread = [rows.note("back-pressure could not be read, but the barrier was not late before it")]
+    return [
+        rows.number(f"checkpoints in which only {vertex} had not acknowledged", "pending", count, "count"),
+        rows.number("latest acknowledgement of the others, median", "latest_ack_timestamp", others, "ms"),
+        *_first_barrier(case, found),
+        *(rows.calm(case) or unread),
+        *rows.late(case, found.vertex_id),
+        *rows.fare(case),
+    ]
 
 
 def _unanswered_text(case: Case, found: Unanswered) -> str:

@@ -142,7 +142,7 @@ def _took_barriers_at_once(case: Case, vertex_id: VertexId, subtasks: tuple[int,
     return usual is not None and len(known(delays)) >= _EARLIER_MIN and usual < HOP_MIN_MS
 
 
-def _find_unanswered(case: Case) -> Unanswered | None:
+def find_unanswered(case: Case) -> Unanswered | None:
     """Return the subtasks whose snapshots do not reach the store, unless they stand still at their work.
 
     A subtask whose snapshot is only being written goes on reading records. One that is always busy and has read hardly
@@ -165,7 +165,7 @@ UNANSWERED = Rule(
     "snapshot that does not arrive",
     Explains.THE_REST,
     (WAITING,),
-    _find_unanswered,
+    find_unanswered,
     verdict_snapshot.tell_unanswered,
 )
 

@@ -97,3 +97,11 @@ def test_a_version_that_the_table_lacks_has_the_options_of_the_one_before_it(ver
 )
 def test_a_duration_is_read_as_flink_writes_it(text, ms):
     assert flink_options.duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("10485760b", 10 << 20), ("32kb", 32 << 10), ("1 MB", 1 << 20), ("2 gb", 2 << 30), ("50", 50), ("much", None)],
+)
+def test_a_size_is_read_as_flink_writes_it(text, size):
+    assert flink_options.size_bytes(text) == size

@@ -46,6 +46,9 @@ _VARIED_TIMES = 1.25
 _STOOD_STILL_RATIO = 0.25
 _GROWTH_RATIO = 0.5
 _GROWTH_OF_ONE_RATIO = 0.7
+# Records that come with a barrier may be counted before or after a reading that is this near to it. The share is that
+# of the usual time between two barriers.
+_BORDER_RATIO = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +235,8 @@ def come_with_barriers(
 
     Subtasks that process a queue read as many records a second between any two readings. Subtasks that stand still
     until shortly before each barrier read the more, the more barriers arrived. ``arrivals_of`` returns the arrivals in
-    order; none is missing between the first and the last. It is called only if the rates differ at all. None if all
+    order; none is missing between the first and the last. It is called only if the rates differ at all. A reading that
+    is as near to a barrier as its records are does not say on which side of it they are, so it is left out. None if all
     pairs of readings have the same number of barriers between them.
     """
     readings = [r for r in case.readings if r.vertex_id == vertex_id]
@@ -245,8 +249,11 @@ def come_with_barriers(
     if len(arrivals) < 2:
         return None
     by_count: dict[int, list[float]] = {}
+    usual_s = median((b - a).total_seconds() for a, b in pairwise(arrivals)) or 0.0
+    border = timedelta(seconds=_BORDER_RATIO * usual_s)
     for before, after, rate in pairs:
-        if before >= arrivals[0] and after <= arrivals[-1]:
+        is_clear = all(abs(end - at) > border for end in (before, after) for at in arrivals)
+        if is_clear and before >= arrivals[0] and after <= arrivals[-1]:
             by_count.setdefault(sum(before < at <= after for at in arrivals), []).append(rate)
     few, many = min(by_count, default=0), max(by_count, default=0)
     if few == many or sum(len(v) for v in by_count.values()) < _PAIRS_MIN:

@@ -142,17 +142,18 @@ def test_a_sink_that_also_reads_after_completions_is_in_a_callback():
     assert verdict.kind is VerdictKind.CALLBACK
 
 
-def held_by_commits(records_between):
+def held_by_commits(records_between, *, later_s=0.0):
     """Build a job whose checkpoints take 7 s one after the other, with readings of a busy sink 10 s apart.
 
-    ``records_between`` gives the records of the sink between two readings, from the number of barriers between them.
+    ``records_between`` gives the records of the sink between two readings, from the number of barriers between them. A
+    barrier counts ``later_s`` after it arrived.
     """
     rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[10] * 4), detail(LAST, first=[6_900] * 4, async_=100)
     run = [completed(n, *rows, every_s=7) for n in range(1, 16)]
     arrivals = [7 * n + 6.9 for n in range(1, 16)]
     total, readings = 0, []
     for at_s in range(10, 110, 10):
-        total += records_between(sum(at_s - 10 < at <= at_s for at in arrivals))
+        total += records_between(sum(at_s - 10 < at + later_s <= at_s for at in arrivals))
         readings += [
             reading(SOURCE, [0.1] * 4, [0.8] * 4, records=[10 * at_s] * 4, at_s=at_s),
             reading(MIDDLE, [0.1] * 4, [0.8] * 4, records=[10 * at_s] * 4, at_s=at_s),
@@ -166,6 +167,16 @@ def test_a_sink_that_is_always_busy_but_reads_only_with_each_barrier_waits_for_i
 
     assert (verdict.kind, verdict.vertex, verdict.subtasks) == (VerdictKind.COMMIT, LAST, (0, 1, 2, 3))
     assert "wait up to 6.9 s for an outside commit" in verdict.sentence
+
+
+def test_records_that_come_with_a_barrier_may_be_counted_on_the_other_side_of_a_reading():
+    """Goal: a commit is not called a lack of capacity because a barrier arrived just before a reading.
+
+    The barrier of checkpoint 9 arrives 0.1 s before a reading, and its records are read 0.1 s after it.
+    """
+    verdict = held_by_commits(lambda barriers: 400 * barriers, later_s=0.2)
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.COMMIT, LAST)
 
 
 def test_a_sink_that_is_always_busy_and_reads_steadily_lacks_capacity():

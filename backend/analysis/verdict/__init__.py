@@ -17,7 +17,7 @@
 * ``standing_still``      rules: a long callback, a wait for a commit
 * ``after_completion``    rule: work after each completed checkpoint
 * ``piece_of_work``       rule: one piece of work that holds the thread of a task
-* ``barrier``             rules: a late source, a full vertex or subtask, a slow host
+* ``barrier``             rules: a late source, a full vertex or subtask, a slow host, a host that stands still
 * ``burst_queue``         rule: a queue before a vertex that is full only while much input comes
 * ``no_cause``            rules: nothing holds the barrier, or the cause is not decided
 * ``exceptions``          what the exceptions of restarts say, by the table of known messages

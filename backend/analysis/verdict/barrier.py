@@ -8,7 +8,7 @@ from math import isnan
 import numpy as np
 
 from backend.analysis.measures import hosts, travel
-from backend.analysis.measures.hosts import SlowHost
+from backend.analysis.measures.hosts import SlowHost, StillHost
 from backend.analysis.measures.pressure import Suspect, VertexLoad
 from backend.analysis.measures.travel import Hop, LateSource
 from backend.analysis.numbers.arrays import highest_of
@@ -43,9 +43,69 @@ def _find_late_source(case: Case) -> LateSource | None:
     return late
 
 
+@dataclass(frozen=True, slots=True)
+class _StillSource:
+    """A source that emits its barrier late because its host stands still."""
+
+    late: LateSource
+    host: StillHost
+
+
+def _find_still_host(case: Case) -> _StillSource | None:
+    """Return the late source whose host stands still: the first barriers of all its subtasks are as late."""
+    late = _find_late_source(case)
+    if late is None:
+        return None
+    seen = [phases for phases, _ in case.long_ones]
+    host = hosts.still_host(case.evidence, seen, late.vertex_id, late.subtasks, late.start_delay_ms)
+    return None if host is None else _StillSource(late, host)
+
+
+def _tell_still_host(case: Case, found: _StillSource) -> Verdict:
+    late, host = found.late, found.host
+    where = say.where(case.name(late.vertex_id), late.subtasks, case.subtask_count(late.vertex_id))
+    others = say.listed([case.name(v) for v in host.vertices])
+    emits = "emits its barrier" if len(late.subtasks) == 1 else "emit their barriers"
+    return draft(
+        case,
+        VerdictKind.SLOW_HOST,
+        f"host {host.host} stands still or cannot be reached for a while: {where} {emits} only"
+        f" {say.duration(late.start_delay_ms)} after the trigger, and {others} on this host get none for as long,"
+        " although the other hosts do",
+        vertex_id=late.vertex_id,
+        subtasks=late.subtasks,
+        phase=Phase.START_DELAY,
+        explained_ms=late.start_delay_ms,
+        evidence=[
+            rows.number(f"{where}: largest start delay, mean", "start_delay", late.start_delay_ms, "ms"),
+            rows.number(f"{others}: earliest first barrier on {host.host}, median", "start_delay", host.there_ms, "ms"),
+            rows.number(f"{others}: first barrier on the other hosts, median", "start_delay", host.elsewhere_ms, "ms"),
+            rows.number(
+                f"checkpoints in which all on {host.host} were late", "start_delay", host.checkpoint_count, "count"
+            ),
+            *rows.fare(case),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+        would_decide=(
+            f"the garbage collection log of the TaskManager on {host.host}, and whether this host gave it CPU time and"
+            " a connection",
+        ),
+    )
+
+
+STILL_HOST = Rule("host that stands still", Explains.TRIGGERS, (SUFFERING,), _find_still_host, _tell_still_host)
+
+
 def _tell_late_source(case: Case, late: LateSource) -> Verdict:
     vertex = case.name(late.vertex_id)
     where = say.where(vertex, late.subtasks, case.subtask_count(late.vertex_id))
+    machines = case.evidence.hosts(late.vertex_id, late.subtasks)
+    if (
+        len(machines) == 1
+        and len(case.evidence.hosts(late.vertex_id, tuple(range(case.subtask_count(late.vertex_id))))) > 1
+    ):
+        where = f"{where} on {say.hosts(machines)}"
     below = [case.name(v) for v in case.evidence.topology.downstream(late.vertex_id)]
     waits = f"{say.listed(below)} {'waits' if len(below) == 1 else 'wait'} for its barrier"
     return draft(
@@ -92,7 +152,7 @@ class OnHost:
     host: SlowHost
 
 
-def _find_slow_host(case: Case) -> OnHost | None:
+def find_slow_host(case: Case) -> OnHost | None:
     suspect = case.suspect
     if suspect is None or suspect.kind is not VerdictKind.STRAGGLER:
         return None
@@ -203,7 +263,7 @@ def tell_slow_host(case: Case, found: OnHost) -> Verdict:
     )
 
 
-SLOW_HOST = Rule("slow host", Explains.WAY, (FULL,), _find_slow_host, tell_slow_host)
+SLOW_HOST = Rule("slow host", Explains.WAY, (FULL,), find_slow_host, tell_slow_host)
 
 
 def _find_long_hop(case: Case) -> Hop | None:

@@ -146,6 +146,9 @@ def _piece_at(case: Case, vertex_id: VertexId, hops: dict[VertexId, Floats]) -> 
     hop = hops.get(vertex_id)
     least = max(PIECE_MIN_MS, min(SLOW_TRAVEL_MS, case.least_ms(case.typical_ms or 0.0)))
     is_suspect = case.suspect is not None and case.suspect.vertex_id == vertex_id
+    if is_suspect and verdict_barrier.find_slow_host(case) is not None:
+        # The records are long because of the host, as those of other vertices are there.
+        return None
     # A task whose busy time is not reported may be busy, unless it reports back-pressure.
     full = load.full_subtasks if load.has_busy else indices_of(load.backpressured <= BACKPRESSURED_OK_RATIO)
     waiting = tuple(i for i in full if hop is not None and i < hop.size and hop[i] >= least)

@@ -43,6 +43,7 @@ RULES: tuple[Rule[Any], ...] = (
     snapshot.LONG_ASYNC,
     coordinator.LATE_ACKNOWLEDGEMENTS,
     coordinator.LATE_TRIGGER,
+    barrier.STILL_HOST,
     barrier.LATE_SOURCE,
     unsent_barrier.SILENT_SOURCE,
     stuck_sync.STUCK_SYNC,

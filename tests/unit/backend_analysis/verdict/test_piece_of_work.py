@@ -331,6 +331,18 @@ def test_records_that_are_long_at_one_subtask_of_a_healthy_job_are_those_of_a_st
     assert found.hosts == ("slow",)
 
 
+@pytest.mark.parametrize(("last", "kind"), [((0.05, 0.05), VerdictKind.CALLBACK), ((0.4, 0.1), VerdictKind.SLOW_HOST)])
+def test_long_records_that_make_checkpoints_expire_are_those_of_a_slow_host_if_other_vertices_show_it(last, kind):
+    long = uneven(counted(MIDDLE, (10, 20, 30), rate=0.5), (1.0, 0.1))
+    hosts = ("slow", "other")
+    found = judged(
+        [*steady(SOURCE, held=0.9), *long, *uneven(steady(LAST), last)],
+        placements=tuple(Placement(v, hosts, hosts, (1, 1), ("RUNNING",) * 2) for v in (MIDDLE, LAST)),
+    )
+
+    assert (found.kind, found.vertex, found.subtasks) == (kind, "middle", (0,)), found.sentence
+
+
 def test_a_healthy_vertex_that_works_for_seconds_on_a_record_and_holds_nothing_back_is_not_named():
     run = [quick(n) for n in range(1, 6)]
     found = judged([*steady(SOURCE), *counted(MIDDLE, (10, 20, 30), rate=0.5), *steady(LAST)], run=run)

@@ -20,6 +20,8 @@ from backend.domain.verdict import Confidence, Evidence, Health, Phase, Verdict,
 _HOSTS_MIN = 2
 # Two failures at two subtasks may each have a cause of their own.
 _REFUSED_MIN_COUNT = 3
+# If another subtask is pending more often, it may have failed as well: on a full disk, small files may still have room.
+_ALONE_RATIO = 0.8
 _STORE_ERROR = (
     "the error in the log of a task manager: a full disk, directory or quota, a missing permission, expired"
     " credentials, or no connection"
@@ -62,7 +64,7 @@ def _tell_failing_subtask(case: Case, found: FailingSubtask) -> Verdict:
     at = f" on {say.hosts(hosts)}" if hosts else ""
     which = _which(case, found, sum(w.is_failed for w in case.walked))
     said = f' ("{found.message}")' if found.message else ""
-    is_alone = 2 * found.alone_count >= found.failure_count
+    is_alone = found.alone_count >= _ALONE_RATIO * found.failure_count
     return draft(
         case,
         VerdictKind.FAILING_SUBTASK,

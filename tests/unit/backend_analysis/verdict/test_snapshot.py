@@ -131,6 +131,17 @@ def test_the_only_subtask_pending_in_every_failure_is_the_failing_one():
     assert found.verdict.evidence[0].value == 3
 
 
+@pytest.mark.parametrize(("alone", "sure"), [(8, Confidence.HIGH), (7, Confidence.MEDIUM), (5, Confidence.MEDIUM)])
+def test_a_subtask_that_is_often_not_the_only_one_pending_is_not_surely_the_failing_one(alone, sure):
+    """Goal: on a full disk the larger of two files never has room, and the smaller one sometimes: both failed."""
+    run = [declined(n, {0} if n < alone else {0, 1}) for n in range(10)]
+
+    found = diagnose(job(run, CALM)).verdict
+
+    assert (found.kind, found.subtasks, found.confidence) == (VerdictKind.FAILING_SUBTASK, (0,), sure)
+    assert any("others were pending too" in text for text in found.would_decide) is (sure is not Confidence.HIGH)
+
+
 def test_failures_without_a_common_subtask_name_none():
     run = [*HEALTHY_RUN[:2], declined(3, {0}), declined(6, {1})]
 

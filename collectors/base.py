@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from backend.domain.connection import ConnectionOptions, Reach
 from backend.domain.engines import EngineCapabilities
@@ -24,7 +24,9 @@ from backend.domain.inspection import Inspected, InspectionRequest
 from backend.domain.job_request import JobRequest
 from backend.domain.observation import KnownRun, Observation
 from backend.domain.target import TargetOrigin, TargetState
-from backend.store.ingest import RunChange
+
+if TYPE_CHECKING:
+    from backend.store.ingest import RunChange
 
 
 class Effort(IntEnum):

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from backend.cli.extras import missing_package
 from backend.cli.lazy_group import LazyGroup
 from backend.cli.liveness import die_with_parent
 from backend.cli.options import help_without_command
@@ -58,6 +59,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(_usage(error), _EXIT_USAGE)
     except BarrierscopeError as error:
         return _complain(str(error), _EXIT_USAGE if isinstance(error, DomainError) else _EXIT_FAILED)
+    except ModuleNotFoundError as error:
+        problem = missing_package(error)
+        if problem is None:
+            raise
+        return _complain(str(problem), _EXIT_FAILED)
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:

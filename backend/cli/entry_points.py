@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
+from backend.cli.extras import missing_package
 from backend.domain.errors import HostError
 
 GROUP = "barrierscope.roles"
@@ -25,4 +26,6 @@ def load_role(name: str) -> Any:
     try:
         return next(iter(points)).load()
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and (problem := missing_package(error)) is not None:
+            raise problem from error
         raise HostError(f"the part {name!r} cannot be loaded ({error})", fix="install Barrierscope again") from error

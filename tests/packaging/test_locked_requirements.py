@@ -12,23 +12,9 @@ import re
 import subprocess
 import sys
 
+from tests.packaging.absent_packages import ONLY_THESE_PACKAGES
 from tests.packaging.wheel_environment import ROOT
 from tests.support.waiting import PATIENCE_S
-
-# This program refuses to import a top-level module that no locked distribution contains.
-_ONLY_WHAT_IS_LOCKED = """
-import importlib.abc, importlib.metadata, re, sys
-locked = set(sys.argv.pop(1).split(","))
-name = lambda text: re.sub(r"[-_.]+", "-", text).lower()
-owners = importlib.metadata.packages_distributions()
-absent = {module for module, of in owners.items() if not locked & {name(o) for o in of}}
-class Absent(importlib.abc.MetaPathFinder):
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname.partition(".")[0] in absent:
-            raise ModuleNotFoundError(f"No module named {fullname!r}: requirements.txt does not pin it", name=fullname)
-sys.meta_path.insert(0, Absent())
-assert {"pytest", "hypothesis"} <= absent
-"""
 
 # All modules outside this list must work without Spark.
 _OF_SPARK = (
@@ -72,7 +58,7 @@ def _locked(*files: str) -> str:
 
 
 def _run(script: str, *arguments: str, locked: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-c", _ONLY_WHAT_IS_LOCKED + script, locked or _locked(), *arguments]
+    command = [sys.executable, "-P", "-c", ONLY_THESE_PACKAGES + script, locked or _locked(), *arguments]
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
 
 

@@ -21,6 +21,8 @@
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make flink-options [FLINK="1.20 2.3"]           the table of Flink's options, from the jars of each version (needs javac)
 #   make test-versions [FLINK="1.15 2.2"]           real Flink clusters from 1.13 to 2.3 with SQL and other jobs; needs a JDK
+#   make test-spark-versions [SPARK="3.5 4.1"]      real queries on Spark 3.4 to 4.3: both listeners, value by value
+#   make spark-jar                                  build the jar of the Spark listener again, the same bytes (needs javac)
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
 #   make recovery-fit DATA="FILE ..."               the formula of recovery times, fitted to published recoveries
 #   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/evidence/runtime-against-flink.md)
@@ -34,7 +36,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
+.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions test-spark-versions spark-jar check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -135,6 +137,12 @@ flink-options: install-dev
 
 test-versions: install-dev
 	@exec $(BIN)/python -m tests.simulators.versions $(FLINK) $(ARGS)
+
+test-spark-versions: install-dev
+	@exec $(BIN)/python -m tests.simulators.spark_versions $(SPARK) $(ARGS)
+
+spark-jar: install-dev
+	$(BIN)/python -m tests.simulators.spark_jar
 
 bench: install-dev
 	@for case in benchmarks/*_bench.py; do echo "== $$case"; PYTHONPATH=. $(BIN)/python "$$case" $(ARGS) || exit 1; done

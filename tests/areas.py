@@ -105,6 +105,7 @@ AREAS = {
         "contract/test_target_connections.py",
         "integration/test_toy_collector.py",
         "integration/test_spark_causes.py",
+        "integration/test_spark_jar.py",
         "integration/test_spark_listener_runs.py",
     ),
     "dashboard": (

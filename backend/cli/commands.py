@@ -125,6 +125,11 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Run a small streaming query on Spark, as a demo.",
         "barrierscope spark-demo",
     ),
+    "spark-jar": Entry(
+        "backend.cli.spark_jar:spark_jar",
+        "Print where the listener's jar for Spark is.",
+        "barrierscope spark-jar",
+    ),
     "migrate": Entry(
         "backend.cli.roles:migrate",
         "Migrate the database to the schema of this version.",

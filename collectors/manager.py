@@ -178,5 +178,5 @@ def _is_same(one: TargetRow, other: TargetRow) -> bool:
         (one.kind, one.url, one.interval_s, one.connection)
         == (other.kind, other.url, other.interval_s, other.connection)
         and dict(one.labels) == dict(other.labels)
-        and one.origin.is_trusted == other.origin.is_trusted
+        and one.origin is other.origin
     )

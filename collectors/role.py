@@ -12,6 +12,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from backend.store.targets.declared import DeclaredTargets
 from backend.store.targets.leases import CollectorSession, TargetLeases
 from backend.store.wall_clock import WallClock
 from collectors.base import Collector, Judging, KnownRuns, TargetRow, pause
+from collectors.discovery.metrics import source_metrics
+from collectors.discovery.watch import DiscoveryWatch, finder_of
 from collectors.kinds import find_kind
 from collectors.loop import LoopOptions
 from collectors.manager import CollectorManager, ManagerOptions
@@ -60,7 +63,7 @@ async def open_target(
     async with reading(engine) as connection:
         stored = await list_unended(connection, row.id)
     known = with_waiting(stored, [] if spool is None else spool.waiting(row.id))
-    reach = limits.towards(row.connection, is_trusted=row.origin.is_trusted)
+    reach = limits.towards(row.connection, row.origin)
     async with kind.open(row, known, reach=reach) as collector:
         yield collector
 
@@ -130,16 +133,17 @@ async def run(
         random=random.random,
         options=ManagerOptions(loop=LoopOptions(interval_s=poll_interval_s)),
     )
-    unregister = register(partial(_own_metrics, manager, spool, spool_max_mib))
+    declared = None if targets_file is None else _declared(targets_file, engine, limits)
+    unregister = register(partial(_own_metrics, manager, spool, spool_max_mib, declared))
     try:
         with CollectorSession(database_url, holder=holder):
             async with asyncio.TaskGroup() as group:
                 if sink is not None:
                     group.create_task(sink.replay(stop), name="replay")
                 judging = None if judge is None else group.create_task(judge.run(), name="judge")
-                if targets_file is not None:
-                    watch = TargetsFileWatch(targets_file, DeclaredTargets(engine), clock=WallClock(), pause=pause)
-                    group.create_task(watch.run(stop), name="targets file")
+                if declared is not None:
+                    group.create_task(declared.file.run(stop), name="targets file")
+                    group.create_task(declared.discovery.run(stop), name="discovery")
                 await manager.run(stop)
                 if judging is not None:
                     judging.cancel()
@@ -151,7 +155,24 @@ async def run(
         await engine.dispose()
 
 
-def _own_metrics(manager: CollectorManager, spool: Spool | None, spool_max_mib: int) -> Iterable[Metric]:
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """The watch of the targets file, and that of the sections in it."""
+
+    file: TargetsFileWatch
+    discovery: DiscoveryWatch
+
+
+def _declared(path: Path, engine: AsyncEngine, limits: Reach) -> _Declared:
+    store, clock = DeclaredTargets(engine), WallClock()
+    discovery = DiscoveryWatch(store, partial(finder_of, limits=limits, pause=pause), clock=clock, pause=pause)
+    file = TargetsFileWatch(path, store, clock=clock, pause=pause, notify=discovery.change)
+    return _Declared(file, discovery)
+
+
+def _own_metrics(
+    manager: CollectorManager, spool: Spool | None, spool_max_mib: int, declared: _Declared | None = None
+) -> Iterable[Metric]:
     """Return what this process knows of itself: its targets, its failed loops and its spool."""
     values = [
         (
@@ -171,4 +192,5 @@ def _own_metrics(manager: CollectorManager, spool: Spool | None, spool_max_mib: 
             ("spool_size_bytes", "The size of the observations that wait on disk.", spool.size_bytes),
             ("spool_size_limit_bytes", "The size at which the spool takes no more.", spool_max_mib * 2**20),
         ]
-    return [GaugeMetricFamily(f"barrierscope_{name}", words, value=value) for name, words, value in values]
+    own = [GaugeMetricFamily(f"barrierscope_{name}", words, value=value) for name, words, value in values]
+    return own if declared is None else [*own, *source_metrics(declared.file.state, declared.discovery.states)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ import structlog
 from backend.contracts.targets_file import DEFAULT_SOURCE, read_targets_file, source_in
 from backend.domain.clock import Clock
 from backend.domain.declared_target import GRACE_S, DeclaredSet
+from backend.domain.discovery import DeclaredFile
 from backend.domain.errors import InvalidInputError, StoreUnavailableError
 from backend.domain.ids import TargetId
 from collectors.base import Pause
@@ -53,6 +54,8 @@ class DeclaredStore(Protocol):
 
     async def source_at(self, place: str) -> str | None: ...
 
+    async def sources_below(self, prefix: str) -> Sequence[str]: ...
+
     async def forget_problem(self, source: str) -> None: ...
 
     async def note_seen(self, source: str, *, place: str, at: datetime) -> str | None: ...
@@ -67,6 +70,8 @@ class WatchState:
     """What the watch of the file has seen, for metrics. ``problem`` is None if the newest content was taken."""
 
     source: str = DEFAULT_SOURCE
+    target_count: int = 0
+    read_at: datetime | None = None
     reload_count: int = 0
     failure_count: int = 0
     problem: str | None = None
@@ -74,7 +79,7 @@ class WatchState:
 
 
 class TargetsFileWatch:
-    """Watches one file until it is stopped."""
+    """Watches one file until it is stopped. ``notify`` gets each content that was taken."""
 
     def __init__(
         self,
@@ -85,6 +90,7 @@ class TargetsFileWatch:
         pause: Pause,
         look_s: float = LOOK_S,
         grace_s: float = GRACE_S,
+        notify: Callable[[DeclaredFile], None] | None = None,
     ) -> None:
         self._path = path
         self._store = store
@@ -92,6 +98,7 @@ class TargetsFileWatch:
         self._pause = pause
         self._look_s = look_s
         self._grace_s = grace_s
+        self._notify = notify
         self._applied: _Signature | None = None
         self._seen_s: float | None = None
         self._applied_s = 0.0
@@ -151,8 +158,11 @@ class TargetsFileWatch:
             _log.info("targets file read", file=str(self._path), targets=len(declared.targets), refused=len(refused))
         self.state.problem = None
         self.state.refused_count = len(refused)
+        self.state.target_count, self.state.read_at = len(declared.targets) - len(refused), self._clock.now()
         self.state.reload_count += 1
         self._applied, self._applied_s = signature, now_s
+        if self._notify is not None:
+            self._notify(declared)
 
     async def _note_seen(self) -> None:
         other = await self._store.note_seen(self.state.source, place=str(self._path), at=self._clock.now())

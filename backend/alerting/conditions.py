@@ -419,9 +419,9 @@ def _history_too_short(settings: RuleSettings, signal: ServiceSignal) -> Reading
 def _targets_file_invalid(settings: RuleSettings, signal: ServiceSignal) -> Reading:
     wrong = [s for s in signal.sources if s.problem is not None]
     if not wrong:
-        return Reading(ReadingKind.CLEAR, "each file of targets was taken")
+        return Reading(ReadingKind.CLEAR, "the targets of each file and discovery were taken")
     names = ", ".join(s.source for s in wrong)
-    summary = f"The targets of {names} are not those of the newest file, which is wrong"
+    summary = f"The newest targets of {names} were not taken, or only a part of them"
     annotations = {"summary": summary, "description": ". ".join([summary, *(str(s.problem) for s in wrong)])}
     return Reading(ReadingKind.ACTIVE, summary, float(len(wrong)), annotations)
 

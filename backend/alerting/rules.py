@@ -296,7 +296,7 @@ RULES: Final[tuple[Rule, ...]] = (
         RuleName.TARGETS_FILE_INVALID,
         Subject.SERVICE,
         Severity.WARNING,
-        "The file that declares targets is wrong or missing: the targets are those of its last good content.",
+        "The file or a discovery that declares targets is wrong, missing or silent: its last good targets stay.",
         for_s=30.0,
     ),
     Rule(

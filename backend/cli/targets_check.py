@@ -14,6 +14,7 @@ from backend.cli.options import OutputFormat, say, seconds
 
 if TYPE_CHECKING:
     from backend.domain.declared_target import DeclaredTarget
+    from backend.domain.discovery import DeclaredFile
 
 _AT_ONCE_MAX: Final = 8
 EXIT_UNREADABLE: Final = 1
@@ -42,11 +43,13 @@ def check(
     if not is_offline:
         rows = asyncio.run(_asked(declared.targets, timeout_s))
     if output_format is OutputFormat.JSON:
-        typer.echo(json.dumps({"source": declared.source, "targets": rows}, indent=2))
+        typer.echo(json.dumps({"source": declared.source, "targets": rows, "discovery": _sections(declared)}, indent=2))
     else:
         for row in rows:
             say(_line(row))
         count = len(rows)
+        for section in declared.discoveries:
+            say(f"found   {section.name}: the collector reads {section.place}")
         say(f"{file} is right: {count} target{'s' if count != 1 else ''}, source {declared.source}")
     if any(row["state"] == "failed" for row in rows):
         raise typer.Exit(EXIT_UNREADABLE)
@@ -76,6 +79,10 @@ async def _ask(target: DeclaredTarget, timeout_s: float) -> dict[str, Any]:
         cure = None if failure is None else CURES[failure]
         return _row(target, "failed", problem=str(error), failure=failure, cure=cure)
     return _row(target, "ok", engine=probed.engine.kind, version=probed.version, jobs=list(probed.running_jobs))
+
+
+def _sections(declared: DeclaredFile) -> list[dict[str, str]]:
+    return [{"name": section.name, "place": section.place} for section in declared.discoveries]
 
 
 def _row(target: DeclaredTarget, state: str, **more: Any) -> dict[str, Any]:

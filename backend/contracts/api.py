@@ -232,7 +232,7 @@ class TargetOut(Model):
     engine: Engine | str | None
     engine_version: str | None = None
     labels: dict[str, str]
-    origin: Literal["api", "configuration", "built-in", "push"]
+    origin: Literal["api", "configuration", "built-in", "discovery", "push"]
     """``push``: the target is not polled; its jobs send their own events."""
     is_enabled: bool
     health: TargetHealthOut

@@ -9,21 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StringConstraints, ValidationError
 
 from backend.contracts.api import Labels
 from backend.contracts.connection import BasicDoc, ConnectionDoc, ProxyDoc
+from backend.contracts.discovery import DiscoveryDoc, FileSdDoc, FoundDoc, HttpSdDoc, Interval, options_of, seconds_of
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.model import Model, OneLine, StrictBool
 from backend.contracts.yaml_lines import Lines, Place, composed, dotted, invalid, whole
-from backend.domain.connection import PLAIN, ConnectionOptions, problems_of
-from backend.domain.declared_target import INTERVAL_MAX_S, INTERVAL_MIN_S, DeclaredLink, DeclaredSet, DeclaredTarget
+from backend.domain.declared_target import DeclaredLink, DeclaredTarget
+from backend.domain.discovery import DeclaredFile, Discovery
 from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.domain.flink_options import duration_ms
 from backend.domain.target_url import normalised_url
 
 SIZE_MAX_BYTES: Final = 2 * 2**20
@@ -31,14 +30,6 @@ TARGETS_MAX: Final = 5_000
 DEFAULT_SOURCE: Final = "targets.yaml"
 _PROBLEMS_MAX = 20
 _SOURCE = re.compile(r"""^source:\s*["']?([A-Za-z0-9][A-Za-z0-9._-]{0,99})["']?\s*(?:#.*)?$""", re.MULTILINE)
-_INTERVAL_ALLOWED = f"a number with a unit from {INTERVAL_MIN_S:g}s to {INTERVAL_MAX_S:g}s, such as 5s or 500ms"
-
-
-def _interval(text: str) -> str:
-    ms = duration_ms(text) if not text.strip().isdecimal() else None
-    if ms is None or not INTERVAL_MIN_S * 1000 <= ms <= INTERVAL_MAX_S * 1000:
-        raise PydanticCustomError("interval", "is not a time; write {allowed}", {"allowed": _INTERVAL_ALLOWED})
-    return text
 
 
 class TargetDoc(Model):
@@ -52,7 +43,7 @@ class TargetDoc(Model):
     """Name on the pages. Without it, the address is shown."""
     labels: Labels = {}
     """Texts by name. The label ``deployment`` is part of the identity of the target's jobs."""
-    interval: Annotated[str | None, AfterValidator(lambda v: v and _interval(v))] = None
+    interval: Interval | None = None
     """Time between two readings, such as ``5s``. Without it, that of the collector."""
     ui_url: Annotated[str | None, Field(max_length=2000)] = None
     """Address of the engine's web UI in browsers, if it is not ``url``."""
@@ -71,11 +62,21 @@ class TargetsFile(Model):
         DEFAULT_SOURCE
     )
     """Name of this set of targets. Two collectors with different files need different names."""
-    targets: Annotated[list[TargetDoc], Field(max_length=TARGETS_MAX)]
+    targets: Annotated[list[TargetDoc], Field(max_length=TARGETS_MAX)] = []
+    discovery: DiscoveryDoc | None = None
+    """Where more targets are found."""
 
 
 _NESTED: Final[Mapping[tuple[type[Model], str], type[Model]]] = {
     (TargetsFile, "targets"): TargetDoc,
+    (TargetsFile, "discovery"): DiscoveryDoc,
+    (DiscoveryDoc, "file_sd"): FileSdDoc,
+    (DiscoveryDoc, "http_sd"): HttpSdDoc,
+    (FileSdDoc, "targets"): FoundDoc,
+    (HttpSdDoc, "targets"): FoundDoc,
+    (HttpSdDoc, "connection"): ConnectionDoc,
+    (FoundDoc, "links"): LinkTemplate,
+    (FoundDoc, "connection"): ConnectionDoc,
     (TargetDoc, "links"): LinkTemplate,
     (TargetDoc, "connection"): ConnectionDoc,
     (ConnectionDoc, "basic"): BasicDoc,
@@ -83,7 +84,7 @@ _NESTED: Final[Mapping[tuple[type[Model], str], type[Model]]] = {
 }
 
 
-def read_targets_file(path: Path) -> DeclaredSet:
+def read_targets_file(path: Path) -> DeclaredFile:
     """Read and check the file.
 
     Raises:
@@ -108,7 +109,7 @@ def source_in(path: Path) -> str | None:
     return None if found is None else found[1]
 
 
-def parse_targets(content: bytes, *, where: Path) -> DeclaredSet:
+def parse_targets(content: bytes, *, where: Path) -> DeclaredFile:
     """Return the targets in ``content``. Relative paths of references are relative to the folder of ``where``.
 
     Raises:
@@ -123,6 +124,8 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredSet:
         document = TargetsFile.model_validate(root)
     except ValidationError as error:
         raise _of_problems(_wrong_fields(error), lines, where) from None
+    if not document.model_fields_set & {"targets", "discovery"}:
+        raise _of_problems([(("targets",), "is missing", None)], lines, where)
     found: list[DeclaredTarget] = []
     places: dict[str, int] = {}
     problems: list[tuple[Place, str, str | None]] = []
@@ -137,48 +140,35 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredSet:
         if first != n:
             problems.append(((*at, "url"), f"is the address of targets[{first}] too", "another address"))
         found.append(declared)
+    sections: tuple[Discovery, ...] = ()
+    if document.discovery is not None:
+        try:
+            sections = document.discovery.sections(where.absolute().parent)
+        except InvalidInputError as error:
+            problems += [(("discovery", *_parts(p.field)), p.problem, p.allowed) for p in error.problems]
     if problems:
         raise _of_problems(problems, lines, where)
-    return DeclaredSet(document.source, tuple(found))
+    return DeclaredFile(document.source, tuple(found), discoveries=sections)
+
+
+def _parts(field: str) -> Place:
+    return tuple(int(part) if part.isdecimal() else part for part in field.split("."))
 
 
 def _declared(target: TargetDoc, folder: Path) -> DeclaredTarget:
     url, host = normalised_url(target.url)
     ui_url = None if target.ui_url is None else normalised_url(target.ui_url, field="ui_url")[0]
-    options = PLAIN
-    if target.connection is not None:
-        half = target.connection.half_proxy()
-        if half is not None:
-            problem = FieldProblem(f"connection.proxy.{half}", "is missing", "both user and password, or none")
-            raise InvalidInputError([problem])
-        options = target.connection.options()
-        if problems := problems_of(options, url):
-            raise InvalidInputError([FieldProblem(f"connection.{p.field}", p.problem, p.allowed) for p in problems])
     return DeclaredTarget(
         url=url,
         name=target.name or url.partition("://")[2] or host,
         kind=target.kind,
         labels=target.labels,
-        interval_s=None if target.interval is None else (duration_ms(target.interval) or 0) / 1000,
+        interval_s=None if target.interval is None else seconds_of(target.interval),
         ui_url=ui_url,
         links=tuple(DeclaredLink(link.name, link.url) for link in target.links),
         is_paused=target.paused,
-        connection=_absolute(options, folder),
+        connection=options_of(target.connection, url, folder),
     )
-
-
-def _absolute(options: ConnectionOptions, folder: Path) -> ConnectionOptions:
-    """Return the options with absolute paths, so that each process finds the files."""
-    document = options.document()
-
-    def placed(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: placed(v) for key, v in value.items()}
-        if isinstance(value, str) and value.startswith("file:"):
-            return f"file:{PurePosixPath(folder) / value.removeprefix('file:')}"
-        return value
-
-    return ConnectionOptions.of(placed(document))  # type: ignore[arg-type]
 
 
 def _wrong_fields(error: ValidationError) -> Iterator[tuple[Place, str, str | None]]:

@@ -107,6 +107,24 @@ def composed(text: str, where: Path) -> tuple[Any, Lines]:
     return root, lines
 
 
+def loaded(content: bytes) -> Any:
+    """Return the YAML document in ``content``, which may be of any form.
+
+    Raises:
+        ValueError: it is not text, repeats parts of itself too often, or is nested too deeply.
+        yaml.YAMLError: it is not YAML.
+    """
+    loader = _Loader(content.decode("utf-8"))
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        Lines(node)
+        return loader.construct_document(node)
+    except (_TooManyError, RecursionError):
+        raise ValueError("repeats parts of itself too often, or is nested too deeply") from None
+
+
 def dotted(path: Place) -> str:
     """Return ``path`` as people write it, such as ``targets[0].url``."""
     text = ""

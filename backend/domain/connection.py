@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.errors import FieldProblem
+from backend.domain.target import TargetOrigin
 
 REFERENCE_ALLOWED: Final = "env:NAME, or file:PATH"
 FILE_ALLOWED: Final = "file:PATH"
@@ -295,14 +296,15 @@ class Reach:
     policy: CredentialPolicy = EVERYTHING
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def towards(self, options: ConnectionOptions, *, is_trusted: bool) -> Reach:
-        """Return the reach of a target with ``options``. If it ``is_trusted``, no address and no reference is refused.
+    def towards(self, options: ConnectionOptions, origin: TargetOrigin) -> Reach:
+        """Return the reach of a target with ``options``.
 
-        A target is trusted if the operator declared it.
+        If the operator declared the target, no address and no reference is refused. If a discovery found it, no
+        reference is refused, because the operator named those.
         """
-        if is_trusted:
-            return Reach(EVERYWHERE, options, EVERYTHING, self.environment)
-        return Reach(self.rules, options, self.policy, self.environment)
+        rules = EVERYWHERE if origin.is_trusted else self.rules
+        policy = EVERYTHING if origin.has_operators_credentials else self.policy
+        return Reach(rules, options, policy, self.environment)
 
 
 ANYWHERE: Final = Reach()

@@ -31,6 +31,8 @@ class TargetOrigin(StrEnum):
     API = "api"
     CONFIGURATION = "configuration"
     BUILT_IN = "built-in"
+    DISCOVERY = "discovery"
+    """Found by a section of the operator's file. The operator chose the credentials, and others chose the address."""
     PUSH = "push"
     """The target added itself by pushing its own data. No collector reads it."""
 
@@ -38,3 +40,8 @@ class TargetOrigin(StrEnum):
     def is_trusted(self) -> bool:
         """Whether the operator chose the address and the credentials, so that nothing is refused."""
         return self in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
+
+    @property
+    def has_operators_credentials(self) -> bool:
+        """Whether the operator named the credentials, so that every reference may be read."""
+        return self.is_trusted or self is TargetOrigin.DISCOVERY

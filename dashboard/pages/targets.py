@@ -24,7 +24,13 @@ from dashboard.live import digest, look_of
 from dashboard.pages import target_links, target_options
 
 _ABOUT = "The systems that Barrierscope reads. It uses the monitoring REST API only; nothing is installed there."
-_ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in", "push": "its jobs push"}
+_ORIGINS = {
+    "api": "added here",
+    "configuration": "configuration",
+    "built-in": "built in",
+    "discovery": "discovery",
+    "push": "its jobs push",
+}
 # Only targets of these origins can be removed. A declared target is removed where it is declared; a target that pushes
 # would come back only with its next push.
 _REMOVABLE = ("api", "push")
@@ -318,10 +324,16 @@ def _row(target: TargetOut) -> html.Tr:
         [
             html.Td([html.B(target.name), html.Div(target.url, className="url"), *_connected(target)]),
             *cells,
-            html.Td(_ORIGINS[target.origin] if target.declared_by is None else f"file {target.declared_by}"),
+            html.Td(_where_from(target)),
             html.Td(_actions(target)),
         ]
     )
+
+
+def _where_from(target: TargetOut) -> str:
+    if target.declared_by is None:
+        return _ORIGINS[target.origin]
+    return f"{'discovery' if target.origin == 'discovery' else 'file'} {target.declared_by}"
 
 
 def _connected(target: TargetOut) -> list[Component]:

@@ -132,7 +132,7 @@ async def reachable(engine: AsyncEngine, limits: Reach, target_id: str) -> tuple
         InvalidInputError: the target's address is no longer allowed.
     """
     target = await TargetRepository(engine).get(target_id)
-    reach = limits.towards(target.connection, is_trusted=target.origin.is_trusted)
+    reach = limits.towards(target.connection, target.origin)
     if target.origin.is_trusted:
         return target, reach
     # The target's address was allowed when it was added. The allow-list may have changed since, so the address is

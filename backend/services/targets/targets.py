@@ -231,7 +231,7 @@ class TargetService:
         """
         root = without_page(wanted.url)
         url, _ = self._allowed(wanted.url if root is None else root)
-        reach = self._limits.towards(self._options(wanted.connection, url), is_trusted=False)
+        reach = self._limits.towards(self._options(wanted.connection, url), TargetOrigin.API)
         try:
             answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind, reach=reach)
         except WrongRootError:
@@ -287,7 +287,7 @@ class TargetService:
     def _changed_options(self, document: ConnectionDoc | None, known: TargetRecord) -> ConnectionOptions | None:
         """Return the options to set, or None. A target of the operator has no limits, so it gets none from the API."""
         options = None if document is None else self._options(document, known.url)
-        if options not in (None, PLAIN) and known.origin.is_trusted:
+        if options not in (None, PLAIN) and known.origin.has_operators_credentials:
             problem = f"is not changed through the API, because the operator chose the address of {known.name}"
             raise InvalidInputError([FieldProblem("connection", problem, "{}, which removes it")], what="target")
         return options

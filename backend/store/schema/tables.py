@@ -73,7 +73,7 @@ targets = Table(
     # The instant from which on the source no longer declared the target. It ends after a grace time.
     Column("missing_since", Instant),
     # ``push``: the target is not polled; its jobs send their own events.
-    CheckConstraint("origin IN ('api', 'configuration', 'built-in', 'push')", name="origin_known"),
+    CheckConstraint("origin IN ('api', 'configuration', 'built-in', 'discovery', 'push')", name="origin_known"),
 )
 
 target_health = Table(

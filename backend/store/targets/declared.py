@@ -90,6 +90,11 @@ _GIVE = (
 )
 _SEEN = update(watch_tables.target_sources).where(_SOURCE.source == bindparam("of"))
 _AT = select(_SOURCE.source).where(_SOURCE.place == bindparam("where")).order_by(_SOURCE.seen_at.desc()).limit(1)
+_BELOW = (
+    select(_SOURCE.source)
+    .where(func.starts_with(_SOURCE.source, bindparam("prefix", type_=Text)))
+    .order_by(_SOURCE.source)
+)
 _ROW = select(_SOURCE.place, _SOURCE.problem, _SOURCE.seen_at).where(_SOURCE.source == bindparam("of"))
 _ALIVE = select(_SOURCE.source).where(_SOURCE.seen_at >= bindparam("since"))
 _SOURCES = select(watch_tables.target_sources).order_by(_SOURCE.source)
@@ -134,6 +139,15 @@ class DeclaredTargets:
             dropped = await connection.execute(_DROP, {"old": old})
             if any(row[0] is not None for row in dropped):
                 await connection.execute(_GIVE, {"old": old, "new": new})
+
+    async def sources_below(self, prefix: str) -> list[str]:
+        """Return the sources whose names begin with ``prefix``.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        async with reading(self._engine) as connection:
+            return list(await connection.scalars(_BELOW, {"prefix": prefix}))
 
     async def source_at(self, place: str) -> str | None:
         """Return the source that was read at ``place``, or None. If there are several, the one seen last.

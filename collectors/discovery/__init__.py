@@ -1,0 +1,7 @@
+"""Finds targets where the operator's file says, and keeps them in the store.
+
+* ``groups``      the lists of Prometheus' ``file_sd`` and ``http_sd``: from JSON to targets
+* ``finding``     the port of a finder, and the two that read such lists
+* ``section``     brings what one section finds into the store
+* ``watch``       runs the sections of the file, as they change
+"""

@@ -1,0 +1,123 @@
+"""Brings what one section finds into the store, and says there why it does not.
+
+Invariant: only a list that was read wholly ends a target. If the newest list is wrong or cannot be read, the last good
+one stays. A target that the list no longer has is read until the grace time is over, and its history stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from backend.domain.clock import Clock
+from backend.domain.declared_target import GRACE_S
+from backend.domain.discovery import Found
+from backend.domain.errors import StoreUnavailableError
+from collectors.base import Pause
+from collectors.targets_file import DeclaredStore
+
+_log = structlog.get_logger(__name__)
+
+LOOK_S: Final = 2.0
+"""The section stores at most one list in this time, so a burst of changes is one transaction."""
+_SEEN_EVERY_S: Final = 10.0
+_REFUSED_AGAIN_S: Final = 30.0
+_TOLD_MAX: Final = 5
+
+
+@dataclass(slots=True)
+class SectionState:
+    """What a section has found, for metrics. ``problem`` is None if the newest list was taken wholly."""
+
+    target_count: int = 0
+    left_out_count: int = 0
+    failure_count: int = 0
+    read_at: datetime | None = None
+    problem: str | None = None
+
+
+class SectionKeeper:
+    """Keeps the targets of one section in the store. It implements ``Notes``."""
+
+    def __init__(
+        self, source: str, place: str, store: DeclaredStore, *, clock: Clock, pause: Pause, grace_s: float = GRACE_S
+    ) -> None:
+        self._source = source
+        self._place = place
+        self._store = store
+        self._clock = clock
+        self._pause = pause
+        self._grace_s = grace_s
+        self._found: Found | None = None
+        self._stored: Found | None = None
+        self._failure: str | None = None
+        self._told: str | None = None
+        self._seen_s: float | None = None
+        self._stored_s = 0.0
+        self._has_refused = False
+        self.state = SectionState()
+
+    def found(self, found: Found) -> None:
+        """Note a list that was read wholly."""
+        self._found, self._failure = found, None
+        self.state.read_at = self._clock.now()
+
+    def failed(self, problem: str) -> None:
+        """Note why there is no list. The last good one stays."""
+        if problem != self._failure:
+            _log.warning("targets not found; the last good list stays", source=self._source, reason=problem)
+        self.state.failure_count += 1
+        self._failure = problem
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Bring what is noted into the store until ``stop`` is set."""
+        while not stop.is_set():
+            try:
+                await self.look()
+            except StoreUnavailableError as error:
+                # The store gets the list at the next look.
+                _log.warning("found targets not stored yet", source=self._source, reason=str(error))
+            await self._pause(LOOK_S, stop)
+
+    async def look(self) -> None:
+        """Store the newest note if it is new.
+
+        Raises:
+            StoreUnavailableError: the store is unreachable; look again.
+        """
+        now_s = self._clock.monotonic_s()
+        # A refused target is free once its other owner lets it go, so it is tried again.
+        is_due = self._has_refused and now_s - self._stored_s >= _REFUSED_AGAIN_S
+        if self._found is not None and (self._found != self._stored or is_due):
+            await self._store_list(self._found, now_s)
+        self.state.problem = self._failure or self._told
+        is_unseen = self._seen_s is None or now_s - self._seen_s >= _SEEN_EVERY_S
+        if self.state.problem is not None and is_unseen:
+            await self._store.note_problem(
+                self._source, place=self._place, problem=self.state.problem, at=self._clock.now()
+            )
+        elif is_unseen:
+            await self._store.note_seen(self._source, place=self._place, at=self._clock.now())
+        if is_unseen:
+            ended = await self._store.end_missing(self._source, grace_s=self._grace_s, at=self._clock.now())
+            self._seen_s = now_s
+            if ended:
+                _log.info("targets ended, because they are no longer found", source=self._source, targets=ended)
+
+    async def _store_list(self, found: Found, now_s: float) -> None:
+        refused = await self._store.apply(found.declared(self._source), place=self._place, at=self._clock.now())
+        told = [*found.left_out, *(f"{r.url} {r.reason}" for r in refused)]
+        self._has_refused = bool(refused)
+        if found != self._stored:
+            count = len(found.targets) - len(refused)
+            _log.info("targets found", source=self._source, targets=count, left_out=len(told))
+            for sentence in told[:_TOLD_MAX]:
+                _log.warning("found target not taken", source=self._source, reason=sentence)
+        more = [f"{len(told) - _TOLD_MAX} more are left out"] if len(told) > _TOLD_MAX else []
+        self._told = "; ".join([*told[:_TOLD_MAX], *more]) or None
+        self._stored, self._stored_s, self._seen_s = found, now_s, None
+        self.state.target_count, self.state.left_out_count = len(found.targets) - len(refused), len(told)

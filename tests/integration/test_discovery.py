@@ -1,0 +1,87 @@
+"""Found targets in the store: where they may be reached, and what a fleet with much churn costs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event
+
+from backend.domain.address_rules import AddressRules
+from backend.domain.connection import ConnectionOptions, Reach, parse_reference
+from backend.domain.declared_target import GRACE_S, DeclaredTarget
+from backend.domain.discovery import Found
+from backend.domain.errors import InvalidInputError
+from backend.domain.target import TargetOrigin
+from backend.services.targets.changing import reachable
+from backend.store.targets.declared import DeclaredTargets
+from backend.store.targets.leases import TargetLeases
+from backend.store.targets.targets import TargetRepository
+from collectors.discovery.section import SectionKeeper
+from tests.support.observations import NOW
+
+pytestmark = pytest.mark.anyio
+
+SOURCE = "production/consul"
+
+
+def cluster(n: int) -> DeclaredTarget:
+    return DeclaredTarget(f"http://flink-{n}.flink.example:8081", f"flink-{n}", labels={"deployment": f"flink-{n}"})
+
+
+async def test_a_found_target_obeys_the_allow_list_and_has_the_credentials_of_its_section(engine):
+    found = DeclaredTarget("http://10.0.0.1:8081", "a", connection=ConnectionOptions(bearer=parse_reference("env:T")))
+    await DeclaredTargets(engine).apply(Found((found,)).declared(SOURCE), place="http://sd", at=NOW)
+
+    (row,) = await TargetLeases(engine, holder="h").take()
+    assert row.origin is TargetOrigin.DISCOVERY
+    limits = Reach(AddressRules(is_everything_allowed=False, allowed=("10.0.0.0/8",)))
+    reach = limits.towards(row.connection, row.origin)
+    assert (reach.rules, reach.policy.is_everything_allowed) == (limits.rules, True)
+    assert (await reachable(engine, limits, row.id))[1] == reach
+    with pytest.raises(InvalidInputError, match="not allowed"):
+        await reachable(engine, Reach(AddressRules(is_everything_allowed=False)), row.id)
+
+
+async def test_1000_clusters_with_a_churn_of_50_a_minute_cost_a_few_statements_for_each_change(engine, clock):
+    statements = []
+    event.listen(engine.sync_engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    keeper = SectionKeeper(SOURCE, "http://sd", DeclaredTargets(engine), clock=clock, pause=None)
+    repository = TargetRepository(engine)
+    alive = list(range(1000))
+    keeper.found(Found(tuple(map(cluster, alive))))
+    await keeper.look()
+    assert len(await repository.list_all()) == 1000
+    first = {t.id for t in await repository.list_all()}
+
+    for minute in range(1, 4):
+        alive = [*alive[50:], *range(alive[-1] + 1, alive[-1] + 51)]
+        clock.at += timedelta(seconds=60)
+        statements.clear()
+        keeper.found(Found(tuple(map(cluster, alive))))
+        await keeper.look()
+        assert len(statements) <= 50 + 12, minute
+        for _ in range(5):
+            # A list that is the same changes nothing.
+            clock.at += timedelta(seconds=2)
+            statements.clear()
+            keeper.found(Found(tuple(map(cluster, alive))))
+            await keeper.look()
+            assert len(statements) <= 6
+
+    clock.at += timedelta(seconds=GRACE_S + 1)
+    await keeper.look()
+    listed = await repository.list_all()
+    assert {t.url for t in listed} == {cluster(n).url for n in alive}
+    # Each cluster that is back is the same target as before, so it has its history.
+    keeper.found(Found(tuple(map(cluster, range(1000)))))
+    await keeper.look()
+    assert first <= {t.id for t in await repository.list_all()}
+
+
+async def test_sources_below_a_file_are_found_by_their_name_only(engine):
+    declared = DeclaredTargets(engine)
+    for source in ("a/x", "a/y", "ab/x", "a"):
+        await declared.apply(Found().declared(source), place="p", at=NOW)
+
+    assert await declared.sources_below("a/") == ["a/x", "a/y"]

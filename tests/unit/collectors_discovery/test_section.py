@@ -1,0 +1,131 @@
+"""Tests of one section: only a list that was read wholly changes its targets, and problems are told in the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from backend.domain.declared_target import DeclaredTarget
+from backend.domain.discovery import Found
+from backend.domain.errors import StoreUnavailableError
+from backend.domain.target import TargetOrigin
+from collectors.discovery.section import SectionKeeper
+from tests.support.observations import SteppingClock
+
+pytestmark = pytest.mark.anyio
+
+A, B = DeclaredTarget("http://a", "a"), DeclaredTarget("http://b", "b")
+
+
+@dataclass
+class Refused:
+    url: str
+    reason: str
+
+
+class Store:
+    """Remembers what a section brought."""
+
+    def __init__(self):
+        self.sets = []
+        self.problems = []
+        self.seen = 0
+        self.refused = []
+        self.is_away = False
+
+    async def apply(self, declared, *, place, at):
+        if self.is_away:
+            raise StoreUnavailableError("away")
+        self.sets.append((declared.source, declared.origin, [t.url for t in declared.targets]))
+        return tuple(self.refused)
+
+    async def note_seen(self, source, *, place, at):
+        self.seen += 1
+
+    async def note_problem(self, source, *, place, problem, at):
+        self.problems.append(problem)
+
+    async def end_missing(self, source, *, grace_s, at):
+        return []
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def clock():
+    return SteppingClock()
+
+
+@pytest.fixture
+def keeper(store, clock):
+    return SectionKeeper("production/consul", "http://sd", store, clock=clock, pause=None)
+
+
+async def test_a_list_is_stored_once_and_again_when_it_changes(store, keeper):
+    for found in (Found((A,)), Found((A,)), Found((A, B))):
+        keeper.found(found)
+        await keeper.look()
+
+    assert [urls for *_, urls in store.sets] == [["http://a"], ["http://a", "http://b"]]
+    assert {(source, origin) for source, origin, _ in store.sets} == {("production/consul", TargetOrigin.DISCOVERY)}
+    assert (keeper.state.target_count, keeper.state.problem, store.problems) == (2, None, [])
+
+
+async def test_a_failure_before_and_after_a_list_changes_no_target(store, clock, keeper):
+    keeper.failed("http://sd: HTTP 500")
+    await keeper.look()
+    assert (store.sets, store.problems) == ([], ["http://sd: HTTP 500"])
+    keeper.found(Found((A,)))
+    await keeper.look()
+    assert keeper.state.problem is None
+    assert store.seen == 1
+
+    keeper.failed("http://sd: HTTP 502")
+    clock.at += timedelta(seconds=10)
+    await keeper.look()
+    assert len(store.sets) == 1
+    assert store.problems[-1] == "http://sd: HTTP 502"
+    assert keeper.state.failure_count == 2
+
+
+async def test_what_is_left_out_is_told_with_at_most_five_sentences(store, keeper):
+    keeper.found(Found((A,), tuple(f"'h{n}' is left out" for n in range(8))))
+    await keeper.look()
+
+    assert [urls for *_, urls in store.sets] == [["http://a"]]
+    (problem,) = store.problems
+    assert problem.count("is left out") == 5
+    assert problem.endswith("3 more are left out")
+    assert keeper.state.left_out_count == 8
+
+
+async def test_a_target_of_another_owner_is_tried_again_after_a_while(store, clock, keeper):
+    store.refused = [Refused("http://a", "is already watched")]
+    keeper.found(Found((A,)))
+    await keeper.look()
+    assert store.problems == ["http://a is already watched"]
+    store.refused = []
+    clock.at += timedelta(seconds=29)
+    await keeper.look()
+    assert len(store.sets) == 1
+    clock.at += timedelta(seconds=1)
+    await keeper.look()
+
+    assert len(store.sets) == 2
+    assert (keeper.state.problem, keeper.state.target_count) == (None, 1)
+
+
+async def test_a_store_that_was_away_gets_the_list_later(store, keeper):
+    store.is_away = True
+    keeper.found(Found((A,)))
+    with pytest.raises(StoreUnavailableError):
+        await keeper.look()
+    store.is_away = False
+    await keeper.look()
+
+    assert len(store.sets) == 1

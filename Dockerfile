@@ -1,6 +1,6 @@
 # One image; the role is the command: up, api (with the pages), runtime, collect, alert, lab, pipeline, migrate.
 #
-#   docker build --tag barrierscope .
+#   docker build --tag barrierscope --build-arg VERSION=$(git describe --tags | sed s/^v//) .
 #   docker run --rm --publish 127.0.0.1:8050:8050 --volume barrierscope:/var/lib/barrierscope \
 #     --env BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32) barrierscope up --host 0.0.0.0
 #
@@ -22,9 +22,14 @@ COPY backend ./backend
 COPY collectors ./collectors
 COPY dashboard ./dashboard
 COPY migrations ./migrations
+COPY docs/runbooks ./docs/runbooks
+COPY docs/causes ./docs/causes
+# The builder sees no tags of git, so the version of a release is an argument.
+ARG VERSION=0.1.0.dev0
+ENV SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION}
 RUN /opt/barrierscope/bin/python -m pip install --no-compile --no-deps --no-build-isolation --no-index .
 # What builds has no business where it runs.
-RUN /opt/barrierscope/bin/python -m pip uninstall --yes setuptools hatchling editables pip
+RUN /opt/barrierscope/bin/python -m pip uninstall --yes setuptools hatchling hatch-vcs setuptools-scm vcs-versioning editables pip
 # The root of the file system may be read-only later, and a start must not compile everything again.
 RUN /usr/local/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/barrierscope/lib
 

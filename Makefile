@@ -33,10 +33,11 @@
 #   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
 #   make protocol-pictures [ARGS="timeout"]         take the diagrams of docs/protocols.md again
 #   make pictures [ARGS="fleet job"]                take the pictures again with which a test compares every page
+#   make release [ARGS=--trial]                     wheel, sdist, chart, SBOM, notes and checksums of a tagged commit, in build/release
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions test-spark-versions spark-jar check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits mutants early-warning eval
+.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions test-spark-versions spark-jar check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test release try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -215,6 +216,15 @@ wheel: install-dev
 # Finds what the editable install hides: modules missing from the wheel, and files that only a checkout has.
 wheel-test: wheel
 	$(BIN)/python -m tests.packaging.run_against_wheel $(WHEEL_DIR)
+
+# The tool that writes the SBOM has an environment of its own, so that nothing of it is locked with the product.
+CYCLONEDX := build/cyclonedx-7.5.0
+release: install-dev $(CYCLONEDX)/bin/cyclonedx-py
+	@exec $(BIN)/python -m tests.packaging.make_release --cyclonedx $(CYCLONEDX)/bin/cyclonedx-py $(ARGS)
+
+$(CYCLONEDX)/bin/cyclonedx-py:
+	@$(BIN)/python -m venv $(CYCLONEDX)
+	@$(CYCLONEDX)/bin/python -m pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
 
 try-dockerfile: install-dev
 	$(BIN)/python -m tests.packaging.try_dockerfile $(ARGS)

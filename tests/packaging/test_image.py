@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
 
@@ -26,14 +27,22 @@ def test_every_copied_path_exists_and_is_sent_to_the_builder():
 
 def test_every_part_of_the_package_is_copied():
     project = (ROOT / "pyproject.toml").read_text()
-    needed = {
-        *re.findall(r'packages = \["(\w+)", "(\w+)", "(\w+)"\]', project)[0],
-        "README.md",
-        "LICENSE",
-        "migrations",
-    }
+    build = tomllib.loads(project)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*build["packages"], *build["force-include"], "README.md", "LICENSE"}
 
+    assert {"migrations", "docs/runbooks"} <= needed
     assert needed <= {s.removeprefix("./") for text in _texts("COPY") for s in text.split()[:-1]}
+
+
+def test_what_is_needed_to_build_is_not_in_the_image():
+    locked = re.findall(r"^([\w.-]+)(?:\[\w+\])?==", (ROOT / "requirements.txt").read_text(), re.M)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    builders = {re.split(r"[^\w-]", text)[0] for text in project["optional-dependencies"]["build"]}
+    (removed,) = [text.split("--yes ")[1].split() for text in _texts("RUN") if "pip uninstall" in text]
+
+    # What hatch-vcs is built on, and what installs.
+    assert {*builders, "setuptools-scm", "vcs-versioning", "setuptools", "pip"} == set(removed)
+    assert builders <= set(locked)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def _closure(names: Iterable[str]) -> set[str]:
 
 
 def test_what_diagnose_imports_is_in_the_declared_dependencies():
-    graph = grimp.build_graph(*_OWN, include_external_packages=True, exclude_type_checking_imports=True)
+    graph = grimp.build_graph(*_OWN, include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None)
     seen: set[str] = set()
     todo = [*_SLIM, *_CLIENTS]
     while todo:

@@ -20,10 +20,14 @@ def _run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
+def _version(wheel: Path) -> str:
+    return wheel.name.split("-")[1]
+
+
 def test_the_top_level_is_exactly_the_three_packages_and_the_metadata(wheel):
     names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
 
-    assert names == {*_PACKAGES, "barrierscope-0.1.0.dist-info"}
+    assert names == {*_PACKAGES, f"barrierscope-{_version(wheel)}.dist-info"}
 
 
 def test_every_module_and_data_file_of_the_packages_is_in_the_wheel(wheel):
@@ -57,10 +61,10 @@ def test_the_environment_of_the_wheel_imports_nothing_from_the_checkout(installe
     assert "No module named 'tests'" in answer.stderr
 
 
-def test_the_installed_command_prints_its_version(installed, tmp_path):
+def test_the_installed_command_prints_its_version(installed, wheel, tmp_path):
     answer = _run(installed.command, "version", "--format", "json", cwd=tmp_path)
 
-    assert (answer.returncode, json.loads(answer.stdout)) == (0, {"version": "0.1.0"})
+    assert (answer.returncode, json.loads(answer.stdout)) == (0, {"version": _version(wheel)})
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ class Builder:
     def _arg(self, text: str) -> None:
         name, _, value = text.partition("=")
         self._arguments[name] = value
+        if self._stage is not None:
+            self._stage.variables[name] = value
 
     def _from(self, text: str) -> None:
         image, _, name = expand(text, self._arguments).partition(" AS ")

@@ -262,8 +262,7 @@ class TargetTestOut(Model):
     engine: Engine | str | None = None
     engine_version: str | None = None
     running_jobs: list[str] = []
-    summary: str | None = None
-    """What answers, in words. Null if ``engine`` and ``engine_version`` say it."""
+    summary: str | None = None  # What answers, in words; null if ``engine`` and ``engine_version`` say it.
     problem: str | None = None
     failure: Annotated[str, one_of(ConnectionFailure)] | None = None
     """What failed first: the name, TCP, the proxy, TLS (untrusted, expired, wrong name, client certificate), the status

@@ -22,8 +22,9 @@ from backend.contracts.model import Model, OneLine, StrictBool
 from backend.contracts.yaml_lines import Lines, Place, composed, dotted, invalid, whole
 from backend.domain.declared_target import DeclaredLink, DeclaredTarget
 from backend.domain.discovery import DeclaredFile, Discovery
+from backend.domain.engines import SPARK
 from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.domain.target_url import normalised_url
+from backend.domain.target_url import is_folder, normalised_folder, normalised_url
 
 SIZE_MAX_BYTES: Final = 2 * 2**20
 TARGETS_MAX: Final = 5_000
@@ -156,7 +157,10 @@ def _parts(field: str) -> Place:
 
 
 def _declared(target: TargetDoc, folder: Path) -> DeclaredTarget:
-    url, host = normalised_url(target.url)
+    if is_folder(target.url):
+        url = host = _folder(target)
+    else:
+        url, host = normalised_url(target.url)
     ui_url = None if target.ui_url is None else normalised_url(target.ui_url, field="ui_url")[0]
     return DeclaredTarget(
         url=url,
@@ -169,6 +173,17 @@ def _declared(target: TargetDoc, folder: Path) -> DeclaredTarget:
         is_paused=target.paused,
         connection=options_of(target.connection, url, folder),
     )
+
+
+def _folder(target: TargetDoc) -> str:
+    """Return the address of a folder of event logs, which only the operator may declare."""
+    if target.kind != SPARK.kind:
+        raise InvalidInputError(
+            [FieldProblem("url", f"is a folder, which no target of kind {target.kind} is", "spark")]
+        )
+    if target.connection is not None:
+        raise InvalidInputError([FieldProblem("connection", "is of no use, because the url is a folder", "none")])
+    return normalised_folder(target.url)
 
 
 def _wrong_fields(error: ValidationError) -> Iterator[tuple[Place, str, str | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from posixpath import normpath
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -41,6 +42,30 @@ def normalised_url(text: str, *, what: str = "target", field: str = "url") -> tu
     shown = f"[{host}]" if ":" in host else host
     where = shown if port is None or port == _PORTS[scheme] else f"{shown}:{port}"
     return urlunsplit((scheme, where, parts.path.rstrip("/"), "", "")), host
+
+
+def is_folder(url: str) -> bool:
+    """Return whether an address is that of a folder of the machine that reads it."""
+    return url.strip().lower().startswith("file:")
+
+
+def normalised_folder(text: str) -> str:
+    """Return the address of a folder in the form in which it is stored and compared: ``file:///srv/events``.
+
+    Only the operator may declare a folder. ``normalised_url`` refuses it.
+
+    Raises:
+        InvalidInputError: ``text`` is not the address of an absolute path.
+    """
+    path = text.strip()[len("file:") :]
+    path = path.removeprefix("//") if path.startswith("///") or not path.startswith("//") else path
+    allowed = "file:///ABSOLUTE/PATH"
+    if not path.startswith("/") or path.startswith("//"):
+        raise InvalidInputError([FieldProblem("url", "is no absolute path of this machine", allowed)], what="target")
+    if any(not c.isprintable() for c in path) or ".." in path.split("/"):
+        problem = "has a part .. or a control character"
+        raise InvalidInputError([FieldProblem("url", problem, allowed)], what="target")
+    return "file://" + (normpath(path))
 
 
 def _refused(problem: str, what: str, field: str) -> InvalidInputError:

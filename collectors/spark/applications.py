@@ -37,6 +37,8 @@ class Attempt:
     version: str | None = None
     is_of_history: bool = False
     """Whether the entry has a field that only a history server sends. Spark before 4.1 has none."""
+    is_named: bool = True
+    """Whether ``name`` is the application's own. If not, its log has it."""
 
     @property
     def key(self) -> tuple[str, str]:

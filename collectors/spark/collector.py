@@ -1,10 +1,9 @@
-"""Reads the Spark applications of a history server: lists them, and reads the event logs of those with queries.
+"""Reads Spark applications from a source of event logs: a history server, or a folder.
 
-One poll is one request, for the list of the running applications and of those that ended in the last hour. The log of
-an application is read if the server has seen it grow. The REST API hands out a log only as a whole, so a log costs its
-whole size each time. Logs are read one after the other, by a task that may take longer than a poll. Three limits
-protect the server: all logs together take at most ``rate_bytes_per_s`` on average, an application without queries is
-looked at less and less often, and so is one whose log could not be read.
+One poll lists the applications. The log of an application is read if it has grown. Logs are read one after the other,
+by a task that may take longer than a poll. Three limits protect a server: all logs together take at most
+``rate_bytes_per_s`` on average, an application without queries is looked at less and less often, and so is one whose
+log could not be read.
 
 Invariant: the memory changes only when a reading has ended, and what was found is handed on once.
 """
@@ -21,30 +20,28 @@ from typing import Any
 import structlog
 
 from backend.domain.clock import to_epoch_ms
-from backend.domain.engines import SPARK_HISTORY
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import EngineRunId, TargetId
-from backend.domain.observation import NOT_LISTED, JobObservation, JobState, Observation, PollCost
+from backend.domain.observation import NOT_LISTED, JobObservation, JobState, Observation
 from collectors.base import Effort, KnownRuns
-from collectors.spark import applications
 from collectors.spark.applications import Attempt
-from collectors.spark.log_requests import LogFailedError, SparkTransport, fetch_log
+from collectors.spark.log_source import LogFailedError, LogSource
 from collectors.spark.log_stream import LogRead
 from collectors.spark.read_application import ReadApplication
 
 _log = structlog.get_logger(__name__)
 
-_NOT_FOUND = 404
 _LOOKED_UP_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryOptions:
-    """The limits of a collector of a history server.
+class LogOptions:
+    """The limits of a collector of event logs.
 
     Applications that ended more than ``ended_within_s`` ago are not listed, and running ones whose log has not grown
     for that long are not read when they are first seen. A poll waits up to ``wait_s`` for logs that are being read. A
-    server that lists nothing is taken for one that has just started for ``empty_s``.
+    server that lists nothing is taken for one that has just started for ``empty_s``. ``is_dated_by_list`` takes the
+    newest time in the list for the time of the poll.
     """
 
     ended_within_s: float = 3600.0
@@ -53,6 +50,7 @@ class HistoryOptions:
     quiet_first_s: float = 30.0
     quiet_most_s: float = 900.0
     empty_s: float = 120.0
+    is_dated_by_list: bool = False
 
 
 @dataclass(slots=True)
@@ -76,18 +74,6 @@ class _App:
         return self.read_ms == self.listed.updated_ms
 
 
-@dataclass(slots=True)
-class _Cost:
-    request_count: int = 0
-    response_bytes: int = 0
-
-    def taken(self) -> _Cost:
-        """Return the values, and begin again at 0."""
-        found = _Cost(self.request_count, self.response_bytes)
-        self.request_count = self.response_bytes = 0
-        return found
-
-
 Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a task that somebody awaits."""
 
@@ -103,21 +89,19 @@ async def tasks() -> AsyncIterator[Start]:
 
 
 @dataclass(slots=True)
-class HistoryCollector:
-    """Implements ``Collector`` for a history server of Spark. ``start`` starts a task; ``close`` ends it."""
+class LogCollector:
+    """Implements ``Collector`` for event logs of Spark. ``start`` starts a task; ``close`` ends it."""
 
-    transport: SparkTransport
+    source: LogSource
     target_id: TargetId
     known: KnownRuns
     monotonic_s: Callable[[], float]
     start: Start
-    options: HistoryOptions = field(default_factory=HistoryOptions)
+    options: LogOptions = field(default_factory=LogOptions)
     _apps: dict[tuple[str, str], _App] = field(default_factory=dict)
     _open: dict[tuple[EngineRunId, datetime], str] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
-    _version: str | None = None
     _reading: asyncio.Task[None] | None = None
-    _cost: _Cost = field(default_factory=_Cost)
     _empty_since_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -137,7 +121,6 @@ class HistoryCollector:
             self._reading = None
         self._apps = {}
         self._newest = {}
-        self._version = None
 
     def close(self) -> None:
         """End the reading of logs."""
@@ -147,8 +130,13 @@ class HistoryCollector:
     async def collect(self, now: datetime, *, effort: Effort = Effort.FULL) -> Observation:
         """List the applications, and hand on what was read of their logs by then. ``effort`` is ignored."""
         began_s = self.monotonic_s()
-        listed = await self.list_since(now - timedelta(seconds=self.options.ended_within_s))
+        listed = await self.source.list_since(now - timedelta(seconds=self.options.ended_within_s))
         return await self.observe(listed, now, began_s)
+
+    @property
+    def application_count(self) -> int:
+        """The number of applications that are listed."""
+        return len({app.listed.app_id for app in self._apps.values()})
 
     @property
     def streaming_count(self) -> int:
@@ -162,6 +150,7 @@ class HistoryCollector:
 
     async def observe(self, listed: list[Attempt], now: datetime, began_s: float) -> Observation:
         """Read what has grown of the listed applications, and return what is new."""
+        await self._must_be_known(listed)
         await self._note(listed, now)
         if self._reading is None or self._reading.done():
             due = self._due(now)
@@ -170,56 +159,34 @@ class HistoryCollector:
             await asyncio.wait({self._reading}, timeout=self.options.wait_s)
         self._raise_if_nothing_is_readable()
         jobs = self._jobs(now)
-        cost = self._cost.taken()
         duration_ms = round(1000 * (self.monotonic_s() - began_s))
         return Observation(
             target_id=self.target_id,
             observed_at=now,
-            engine=SPARK_HISTORY,
-            engine_version=self._version,
+            engine=self.source.engine,
+            engine_version=self.source.version,
             jobs=tuple(jobs),
-            cost=PollCost(cost.request_count, cost.response_bytes, duration_ms),
+            cost=self.source.cost.taken(duration_ms),
         )
 
-    async def _get(self, path: str) -> bytes:
-        self._cost.request_count += 1
-        body = await self.transport.get(path)
-        self._cost.response_bytes += len(body)
-        return body
-
-    async def _asked_version(self) -> str:
-        body = await self._get(applications.VERSION)
-        return applications.version_in(applications.document_of(body, url=self.transport.url + applications.VERSION))
-
-    async def list_since(self, since: datetime) -> list[Attempt]:
-        """Return the attempts of the running applications, and of those that ended after ``since``.
-
-        Raises:
-            TargetUnavailableError, TargetProtocolError: as ``Collector.collect``.
-        """
-        if self._version is None:
-            self._version = await self._asked_version()
-        body = await self._get(applications.listing(since))
-        url = self.transport.url + applications.APPLICATIONS
-        listed = applications.attempts_in(applications.document_of(body, url=url))
+    async def _must_be_known(self, listed: list[Attempt]) -> None:
+        """Raise an error if nothing is listed although queries were open: the source may have just started."""
         if listed or not self._open:
             self._empty_since_s = None
-            return listed
-        # A server that has just started lists nothing until it has found the logs.
-        await self._asked_version()
+            return
+        await self.source.check()
         now_s = self.monotonic_s()
         self._empty_since_s = now_s if self._empty_since_s is None else self._empty_since_s
         if self._empty_since_s + self.options.empty_s > now_s and self._apps:
             reason = "it lists no application, as a history server does that has just started"
-            raise TargetUnavailableError(url=url, reason=reason)
-        return listed
+            raise TargetUnavailableError(url=self.source.url, reason=reason)
 
     async def _note(self, listed: list[Attempt], now: datetime) -> None:
         """Take over the list. An application that was running and is not listed is asked for by its id."""
         found = {attempt.key: attempt for attempt in listed}
         missing = [app for key, app in self._apps.items() if key not in found and not app.has_ended]
         for app in missing[:_LOOKED_UP_MAX]:
-            found |= {a.key: a for a in await self._looked_up(app.listed)}
+            found |= {a.key: a for a in await self.source.look_up(app.listed)}
         oldest_ms = to_epoch_ms(now - timedelta(seconds=self.options.ended_within_s))
         for key, attempt in found.items():
             known = self._apps.get(key)
@@ -229,17 +196,6 @@ class HistoryCollector:
                 self._apps[key] = _App(attempt, ReadApplication(attempt.name))
         late = set(map(id, missing[_LOOKED_UP_MAX:]))
         self._apps = {key: app for key, app in self._apps.items() if key in found or id(app) in late}
-
-    async def _looked_up(self, attempt: Attempt) -> list[Attempt]:
-        path = attempt.path if attempt.attempt_id is None else attempt.path.rpartition("/")[0]
-        try:
-            body = await self._get(path)
-        except TargetProtocolError as error:
-            if error.status == _NOT_FOUND:
-                return []
-            raise
-        again = applications.attempts_of(applications.document_of(body, url=self.transport.url + path))
-        return [a for a in again if a.key == attempt.key]
 
     def _due(self, now: datetime) -> list[_App]:
         """Return the applications whose logs are read now: those that were never read first, the newest first."""
@@ -257,9 +213,8 @@ class HistoryCollector:
     async def _read(self, app: _App) -> None:
         updated_ms = app.listed.updated_ms
         read = LogRead(app.read.parser)
-        self._cost.request_count += 1
         try:
-            await fetch_log(self.transport, app.listed, read, app.read.positions)
+            await self.source.fetch(app.listed, read, app.read.positions)
         except LogFailedError as error:
             app.read.problem = str(error)
             app.failures += 1
@@ -269,9 +224,9 @@ class HistoryCollector:
             app.read.problem = None
             app.failures = 0
             app.read_ms = updated_ms
-        finally:
-            self._cost.response_bytes += read.packed_bytes
-        app.size_bytes = max(app.size_bytes, read.packed_bytes)
+            if not app.listed.is_named and app.read.parser.applications:
+                app.read.name = app.read.parser.applications[-1]
+        app.size_bytes = read.packed_bytes
         app.read.take(read, is_whole=not app.failures)
         if not app.failures:
             app.due_s = self.monotonic_s() + self._pause_s(app)
@@ -291,7 +246,7 @@ class HistoryCollector:
         """If every log that was tried failed, and no query is known, the target cannot be read."""
         failing = [a for a in self._apps.values() if a.failures]
         if failing and not any(a.read_ms is not None or a.read.is_streaming for a in self._apps.values()):
-            raise TargetProtocolError(url=self.transport.url, reason=failing[0].read.problem or "")
+            raise TargetProtocolError(url=self.source.url, reason=failing[0].read.problem or "")
 
     def _jobs(self, now: datetime) -> list[JobObservation]:
         jobs: list[JobObservation] = []

@@ -1,4 +1,4 @@
-"""The collector for targets of kind ``spark``: a history server of Spark.
+"""The collector for targets of kind ``spark``: a history server, a driver, or a folder of event logs.
 
 A listener in a query's driver (``collectors.spark.listener``) pushes its events to the API instead. The target of such
 a deployment is of this kind too, and no collector polls it.
@@ -6,7 +6,6 @@ a deployment is of this kind too, and no collector polls it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -14,9 +13,8 @@ from typing import Final
 from backend.domain import engines
 from backend.domain.connection import Reach
 from collectors.base import Collector, CollectorKind, KnownRuns, TargetRow
-from collectors.flink.client import open_transport
-from collectors.spark.collector import HistoryCollector, tasks
-from collectors.spark.probe import ENGINE, probe
+from collectors.spark.opening import opened
+from collectors.spark.probe import probe
 
 _REQUEST_TIMEOUT_S = 10.0
 
@@ -26,17 +24,14 @@ async def open_target(target: TargetRow, known: KnownRuns, *, reach: Reach) -> A
     """Open a collector with its own connections to the target.
 
     Raises:
-        InvalidInputError: the target's address is not an http(s) address.
+        InvalidInputError: the target's address is not an http(s) address, or that of a folder that the operator did not
+            declare.
     """
-    async with (
-        open_transport(target.url, timeout_s=_REQUEST_TIMEOUT_S, reach=reach, engine=ENGINE) as transport,
-        tasks() as start,
-    ):
-        collector = HistoryCollector(transport, target.id, known, time.monotonic, start)
-        try:
-            yield collector
-        finally:
-            collector.close()
+    may_be_folder = target.origin.is_trusted
+    async with opened(
+        target.url, target.id, known, timeout_s=_REQUEST_TIMEOUT_S, reach=reach, may_be_folder=may_be_folder
+    ) as collector:
+        yield collector
 
 
 SPARK: Final = CollectorKind(

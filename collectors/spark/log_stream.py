@@ -115,10 +115,13 @@ def is_finished(name: str, index: int, before: Mapping[int, int]) -> bool:
     return bool(before) and (index < max(before) or (name.endswith(_COMPACTED) and index <= max(before)))
 
 
-def read_file(read: Read, found: LogRead, index: int, skip: int) -> None:
-    """Read one file of a log, from the position ``skip`` of its unpacked content. This raises as ``read_archive``."""
+def read_file(read: Read, found: LogRead, index: int, skip: int, *, begin: int = 0) -> None:
+    """Read one file of a log, from the position ``skip`` of its unpacked content. This raises as ``read_archive``.
+
+    ``begin`` is the position at which ``read`` begins.
+    """
     position = skip
-    for line, end in _lines(_checked(_unpacked(read), found), skip):
+    for line, end in _lines(_checked(_unpacked(read), found), skip, begin):
         position = end
         for event in found.parser.events_in(line) if line else ():
             found.add(index, event)
@@ -135,9 +138,12 @@ def _checked(pieces: Iterator[bytes], found: LogRead) -> Iterator[bytes]:
         yield piece
 
 
-def _lines(pieces: Iterator[bytes], skip: int) -> Iterator[tuple[bytes, int]]:
-    """Yield each whole line with one of ``TEXTS``, and the position of its end. After each block, yield b"" with it."""
-    kept, at, is_skipping = b"", 0, False
+def _lines(pieces: Iterator[bytes], skip: int, at: int) -> Iterator[tuple[bytes, int]]:
+    """Yield each whole line with one of ``TEXTS``, and the position of its end. After each block, yield b"" with it.
+
+    ``at`` is the position of the first piece.
+    """
+    kept, is_skipping = b"", False
     for block in _blocks(pieces):
         begin = at
         at += len(block)

@@ -1,4 +1,4 @@
-"""Tests the connection to a history server of Spark: lists its applications, and reads logs for a while.
+"""Tests the connection to a target of kind ``spark``: lists its applications, and reads logs for a while.
 
 Stores nothing. The test uses the collector with the same limits. So the collector can also read what passes the test.
 """
@@ -6,59 +6,57 @@ Stores nothing. The test uses the collector with the same limits. So the collect
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
-from backend.domain.clock import from_epoch_ms
 from backend.domain.connection import Reach
-from backend.domain.engines import SPARK_HISTORY
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.ids import target_id
 from backend.domain.observation import JobState
 from collectors.base import Probed
-from collectors.flink.client import open_transport
-from collectors.spark import applications
-from collectors.spark.collector import HistoryCollector, HistoryOptions, tasks
+from collectors.spark.applications import counted
+from collectors.spark.collector import LogOptions
+from collectors.spark.opening import SparkCollector, opened
 
-ENGINE: Final = "Spark"
-_JOBS_MAX = 50
-_READING_SHARE = 0.5
+_JOBS_MAX: Final = 50
+_READING_SHARE: Final = 0.5
 
 
 async def probe(url: str, timeout_s: float, *, reach: Reach) -> Probed:
     """Test the target at ``url``. Each request takes at most ``timeout_s`` seconds, and all logs half of that.
 
     Raises:
-        InvalidInputError: ``url`` is not an http(s) address.
+        InvalidInputError: ``url`` is not an http(s) address, nor that of a folder.
         TargetUnavailableError: the target did not answer in time.
         TargetProtocolError: the response is not one that Spark sends.
     """
+    options = LogOptions(wait_s=_READING_SHARE * timeout_s, is_dated_by_list=True)
+    # The API takes no address of a folder, so such an address is the operator's.
     try:
-        async with (
-            open_transport(url, timeout_s=timeout_s, reach=reach, engine=ENGINE) as transport,
-            tasks() as start,
-        ):
-            options = HistoryOptions(wait_s=_READING_SHARE * timeout_s)
-            target = target_id(url=transport.url)
-            collector = HistoryCollector(transport, target, {}, time.monotonic, start, options)
-            try:
-                return await _probed(collector)
-            finally:
-                collector.close()
+        async with opened(
+            url, target_id(url=url), {}, timeout_s=timeout_s, reach=reach, may_be_folder=True, options=options
+        ) as collector:
+            return await _probed(collector)
     except OSError as error:
         raise TargetUnavailableError(url=url, reason=type(error).__name__) from None
 
 
-async def _probed(collector: HistoryCollector) -> Probed:
-    listed = await collector.list_since(datetime.fromtimestamp(time.time(), UTC) - timedelta(hours=1))
-    # The times in the list are of the server's clock.
-    newest_ms = max((a.updated_ms for a in listed), default=0)
-    found = await collector.observe(listed, from_epoch_ms(max(0, newest_ms)), time.monotonic())
+async def _probed(collector: SparkCollector) -> Probed:
+    found = await collector.collect(datetime.fromtimestamp(time.time(), UTC))
     names = sorted({job.name for job in found.jobs if job.state is not JobState.ENDED})
-    unread = f", {collector.unread_count} not read yet" if collector.unread_count else ""
-    count = len({a.app_id for a in listed})
-    summary = (
-        f"Spark history server {found.engine_version}, {applications.counted(count)} running or ended within an hour,"
-        f" {collector.streaming_count} with streaming queries{unread}"
+    return Probed(
+        found.engine, found.engine_version, tuple(names[:_JOBS_MAX]), _summary(collector, found.engine_version)
     )
-    return Probed(SPARK_HISTORY, found.engine_version, tuple(names[:_JOBS_MAX]), summary)
+
+
+def _summary(collector: SparkCollector, version: str | None) -> str:
+    logs = collector.logs
+    if logs is None:
+        count = 0 if collector.driver is None else collector.driver.query_count
+        return f"Spark driver {version}, {count} streaming {'query' if count == 1 else 'queries'} in its list"
+    unread = f", {logs.unread_count} not read yet" if logs.unread_count else ""
+    what = "Folder of Spark event logs" if version is None else f"Spark history server {version}"
+    return (
+        f"{what}, {counted(logs.application_count)} running or ended within an hour,"
+        f" {logs.streaming_count} with streaming queries{unread}"
+    )

@@ -20,7 +20,8 @@ from backend.domain.ids import target_id
 from backend.domain.micro_batch import BatchPhase
 from backend.domain.observation import JobObservation, JobState, Observation
 from collectors.flink.client import open_transport
-from collectors.spark.collector import HistoryCollector, HistoryOptions, tasks
+from collectors.spark.collector import LogCollector, LogOptions, tasks
+from collectors.spark.history_server import HistoryServer as Server
 from collectors.spark.kind import SPARK
 from collectors.spark.read_application import APPLICATION_ENDED
 from tests.support.recorded_flink import serve_app
@@ -43,7 +44,7 @@ class Watch:
     """A collector of a served history server. ``s`` is its monotonic time."""
 
     server: HistoryServer
-    collector: HistoryCollector
+    collector: LogCollector
     url: str
     s: float = 0.0
     now_ms: int = STARTED_MS + 20_000
@@ -80,7 +81,7 @@ class Handler:
 
 @asynccontextmanager
 async def watching(
-    *apps: Application, options: HistoryOptions | None = None, handler: Callable[[HistoryServer], object] = Handler
+    *apps: Application, options: LogOptions | None = None, handler: Callable[[HistoryServer], object] = Handler
 ) -> AsyncIterator[Watch]:
     server = HistoryServer(list(apps))
     app = web.Application()
@@ -91,8 +92,8 @@ async def watching(
         tasks() as start,
     ):
         watch: Watch
-        collector = HistoryCollector(
-            transport, target_id(url=url), {}, lambda: watch.s, start, options or HistoryOptions()
+        collector = LogCollector(
+            Server(transport), target_id(url=url), {}, lambda: watch.s, start, options or LogOptions()
         )
         watch = Watch(server, collector, url)
         yield watch
@@ -254,7 +255,7 @@ def thousand() -> list[Application]:
 
 async def test_of_a_thousand_applications_only_those_with_queries_are_read_again():
     apps = thousand()
-    async with watching(*apps, options=HistoryOptions(wait_s=120.0)) as watch:
+    async with watching(*apps, options=LogOptions(wait_s=120.0)) as watch:
         everything = await watch.logs_asked()
         idle = await watch.logs_asked()
         idle_requests, idle_bytes = len(watch.server.asked), sum(size for _, size in watch.server.asked)
@@ -274,7 +275,7 @@ async def test_of_a_thousand_applications_only_those_with_queries_are_read_again
 
 async def test_a_large_log_is_fetched_less_often():
     app = rolling(lines(-1, 0))
-    async with watching(app, options=HistoryOptions(rate_bytes_per_s=10.0)) as watch:
+    async with watching(app, options=LogOptions(rate_bytes_per_s=10.0)) as watch:
         await watch.poll()
         size = len(zipped(app.files))
         app.updated_ms += 1
@@ -289,7 +290,7 @@ async def test_a_large_log_is_fetched_less_often():
 async def test_a_running_application_without_queries_is_looked_at_less_and_less_often():
     app = Application(files=[("x", text_of(e for e in recorded() if "Streaming" not in e["Event"]))])
     looked = []
-    async with watching(app, options=HistoryOptions(quiet_first_s=10, quiet_most_s=40)) as watch:
+    async with watching(app, options=LogOptions(quiet_first_s=10, quiet_most_s=40)) as watch:
         for second in range(0, 200, 5):
             app.updated_ms += 1
             if await watch.logs_asked():

@@ -1,0 +1,286 @@
+"""Reads the micro-batches of a running driver of Spark from its REST API: its SQL executions, one for each batch.
+
+The list of executions has the id of the query, of the run, the number of the batch, its status, its start and its
+duration. The duration is that of ``addBatch``, without the planning and the writing of the checkpoint log. Everything
+else of a batch is missing. Executions leave the list (``spark.sql.ui.retainedExecutions``), so their position is not
+their number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from backend.domain import spelling
+from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.engines import SPARK_DRIVER
+from backend.domain.errors import TargetProtocolError
+from backend.domain.failure import FailureReason
+from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.micro_batch import MicroBatch
+from backend.domain.observation import NOT_LISTED, JobObservation, JobState, Observation
+from backend.domain.text import clean
+from collectors.base import Effort, KnownRuns
+from collectors.flink.document import Document
+from collectors.spark import applications
+from collectors.spark.applications import Attempt
+from collectors.spark.history_server import HistoryServer
+
+QUIET_AFTER: Final = timedelta(minutes=10)
+PAGE: Final = 500
+_PAGES_MAX = 8
+_OVERLAP = 20
+_NAME_MAX = 500
+_TEXT_MAX = 8000
+_LINE_MAX = 500
+_BATCHES_MAX = 5_000
+_DESCRIPTION: Final = re.compile(
+    r"(?:(?P<name>[^\n]*)\n)?id = (?P<id>[0-9a-fA-F-]{36})\nrunId = (?P<run>[0-9a-fA-F-]{36})\n"
+    r"batch = (?P<batch>\d{1,15})$"
+)
+_STATUS: Final = {
+    "RUNNING": CheckpointStatus.IN_PROGRESS,
+    "COMPLETED": CheckpointStatus.COMPLETED,
+    "FAILED": CheckpointStatus.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One SQL execution of a micro-batch."""
+
+    number: int
+    run: tuple[str, str]
+    name: str | None
+    batch: int
+    status: CheckpointStatus
+    began_at: datetime
+    duration_ms: int
+    error: str | None
+
+    @property
+    def ended_at(self) -> datetime:
+        """When it ended; if it runs, when it was read, on the driver's clock."""
+        return self.began_at + timedelta(milliseconds=self.duration_ms)
+
+
+@dataclass(slots=True)
+class _Query:
+    name: str
+    started_at: datetime
+    heard_at: datetime
+    last: Execution
+    is_handed_on: bool = False
+
+
+@dataclass(slots=True)
+class DriverCollector:
+    """Implements ``Collector`` for one driver."""
+
+    server: HistoryServer
+    target_id: TargetId
+    known: KnownRuns
+    monotonic_s: Callable[[], float]
+    _app_id: str | None = None
+    _next: int = 0
+    _left_count: int = 0
+    _queries: dict[tuple[str, str], _Query] = field(default_factory=dict)
+    _batches: dict[tuple[tuple[str, str], int], int] = field(default_factory=dict)
+    _open: dict[tuple[EngineRunId, datetime], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._open = {key: run.name for key, run in self.known.items()}
+
+    @property
+    def poll_within_s(self) -> float | None:
+        """None: the list is long."""
+        return None
+
+    @property
+    def query_count(self) -> int:
+        """The number of queries that have a batch in the list."""
+        return len({query for query, _ in self._queries})
+
+    def forget(self) -> None:
+        """Read everything again at the next poll."""
+        self._app_id, self._next, self._left_count = None, 0, 0
+        self._queries, self._batches = {}, {}
+
+    async def collect(self, now: datetime, *, effort: Effort = Effort.FULL) -> Observation:
+        """List the application, and read what is new; see ``Collector``."""
+        began_s = self.monotonic_s()
+        listed = await self.server.list_since(now)
+        if not applications.is_driver(listed):
+            reason = "a driver answered here before, and now something else of Spark answers"
+            raise TargetProtocolError(url=self.server.url, reason=reason, is_passing=True)
+        return await self.observe(listed[0], now, began_s)
+
+    async def observe(self, attempt: Attempt, now: datetime, began_s: float) -> Observation:
+        """Read the executions of the application that are new."""
+        if attempt.app_id != self._app_id:
+            self.forget()
+        rows, lost_count = await self._executions(attempt)
+        self._app_id = attempt.app_id
+        jobs = self._jobs(attempt, rows, lost_count, now)
+        return Observation(
+            target_id=self.target_id,
+            observed_at=now,
+            engine=SPARK_DRIVER,
+            engine_version=self.server.version,
+            jobs=tuple(jobs),
+            cost=self.server.cost.taken(round(1000 * (self.monotonic_s() - began_s))),
+        )
+
+    async def _executions(self, attempt: Attempt) -> tuple[list[Execution], int]:
+        """Return the executions from the first one that had not ended, and how many left the list before."""
+        found: dict[int, Execution] = {}
+        offset = max(0, self._next - self._left_count - _OVERLAP)
+        is_placed, lost_count, highest = False, 0, self._next - 1
+        left_count = self._left_count
+        for _ in range(_PAGES_MAX):
+            path = f"{attempt.path}/sql?details=false&planDescription=false&offset={offset}&length={PAGE}"
+            document = await self.server.get(path)
+            numbers = []
+            for row in document.items():
+                numbers.append(row.get("id").count())
+                execution = _execution(row, numbers[-1])
+                if execution is not None and execution.number >= self._next:
+                    found.setdefault(execution.number, execution)
+            if not is_placed:
+                if not numbers and offset > 0:
+                    offset = max(0, offset - PAGE)
+                    continue
+                if numbers and numbers[0] > self._next and offset > 0:
+                    offset = max(0, offset - (numbers[0] - self._next) - _OVERLAP)
+                    continue
+                is_placed = True
+                lost_count = max(0, numbers[0] - self._next) if numbers and self._app_id is not None else 0
+            if numbers:
+                left_count = max(0, numbers[0] - offset)
+                highest = max(highest, *numbers)
+            if len(numbers) < PAGE:
+                break
+            offset += PAGE
+        self._left_count = left_count
+        rows = [found[number] for number in sorted(found)]
+        running = [e.number for e in rows if e.status is CheckpointStatus.IN_PROGRESS]
+        self._next = min([*running, highest + 1])
+        return rows, lost_count
+
+    def _jobs(self, attempt: Attempt, rows: list[Execution], lost_count: int, now: datetime) -> list[JobObservation]:
+        new: dict[tuple[str, str], list[Checkpoint]] = {}
+        for execution in rows:
+            key = (execution.run, execution.batch)
+            # A batch may have executions below its first one, which has the whole time.
+            if self._batches.setdefault(key, execution.number) != execution.number:
+                continue
+            query = self._queries.get(execution.run)
+            name = f"{attempt.name}: {execution.name or execution.run[0]}"[:_NAME_MAX]
+            if query is None:
+                query = _Query(name, execution.began_at, now, execution)
+                self._queries[execution.run] = query
+            query.last, query.heard_at, query.is_handed_on = execution, now, False
+            new.setdefault(execution.run, []).append(_checkpoint(execution))
+        while len(self._batches) > _BATCHES_MAX:
+            del self._batches[next(iter(self._batches))]
+        jobs = []
+        for run, query in self._queries.items():
+            if not query.is_handed_on:
+                jobs.append(_job(run, query, new.get(run, ()), lost_count, now))
+                query.is_handed_on = jobs[-1].state is JobState.ENDED
+        return jobs + self._gone(jobs)
+
+    def _gone(self, jobs: list[JobObservation]) -> list[JobObservation]:
+        """Return the ends of the runs that this driver does not have, such as those of the driver before it."""
+        listed = {EngineRunId(f"{query}/{run}") for query, run in self._queries}
+        gone = [
+            JobObservation(key[0], name, JobState.ENDED, NOT_LISTED, key[1])
+            for key, name in self._open.items()
+            if key[0] not in listed
+        ]
+        self._open = {(j.engine_run_id, j.started_at): j.name for j in jobs if j.state is not JobState.ENDED}
+        return gone
+
+
+def _execution(row: Document, number: int) -> Execution | None:
+    """Return the execution of a micro-batch; None for any other, and for a part of one."""
+    description = row.get("description").value
+    found = _DESCRIPTION.match(description) if isinstance(description, str) else None
+    if found is None:
+        return None
+    root = row.find("rootExecutionId")
+    if root is not None and root.count() != number:
+        return None
+    status = row.get("status")
+    known = _STATUS.get(str(status.value))
+    if known is None:
+        raise status.fail(f"is none of {', '.join(_STATUS)}")
+    error = row.find("errorMessage")
+    name = clean(found["name"] or "", length_max=_NAME_MAX)
+    return Execution(
+        number=number,
+        run=(found["id"].lower(), found["run"].lower()),
+        name=name or None,
+        batch=int(found["batch"]),
+        status=known,
+        began_at=_instant(row.get("submissionTime")),
+        duration_ms=row.get("duration").count(),
+        error=None if error is None else error.text(length_max=_TEXT_MAX) or None,
+    )
+
+
+def _instant(found: Document) -> datetime:
+    try:
+        return datetime.strptime(str(found.value), "%Y-%m-%dT%H:%M:%S.%fGMT").replace(tzinfo=UTC)
+    except ValueError:
+        raise found.fail("is no instant of Spark") from None
+
+
+def _checkpoint(execution: Execution) -> Checkpoint:
+    has_failed = execution.status is CheckpointStatus.FAILED
+    is_open = execution.status is CheckpointStatus.IN_PROGRESS
+    header = CheckpointHeader(
+        checkpoint_id=execution.batch,
+        kind=CheckpointKind.CHECKPOINT,
+        status=execution.status,
+        triggered_at=execution.began_at,
+        end_to_end_duration_ms=None if is_open else execution.duration_ms,
+        failure_reason=FailureReason.QUERY_FAILURE if has_failed else None,
+        failure_message=(execution.error or "")[:_LINE_MAX] or None if has_failed else None,
+        failed_at=execution.ended_at if has_failed else None,
+    )
+    return Checkpoint(header, batch=MicroBatch())
+
+
+def _job(
+    run: tuple[str, str], query: _Query, batches: list[Checkpoint] | tuple[()], lost_count: int, now: datetime
+) -> JobObservation:
+    last = query.last
+    has_failed = last.status is CheckpointStatus.FAILED
+    problems = []
+    state = JobState.ENDED if has_failed else JobState.RUNNING
+    quiet_for = now - query.heard_at
+    if not has_failed and last.status is CheckpointStatus.COMPLETED and quiet_for > QUIET_AFTER:
+        state = JobState.UNKNOWN
+        duration = spelling.duration(quiet_for / timedelta(milliseconds=1))
+        problems.append(
+            f"it has begun no micro-batch for {duration}; the driver's REST API does not say whether it still runs"
+        )
+    if lost_count:
+        problems.append(
+            f"{lost_count:,} SQL executions left the driver's list before they were read, so batches may be missing"
+        )
+    return JobObservation(
+        engine_run_id=EngineRunId(f"{run[0]}/{run[1]}"),
+        name=query.name,
+        state=state,
+        engine_state="FAILED" if has_failed else "ACTIVE",
+        started_at=query.started_at,
+        ended_at=last.ended_at if has_failed else None,
+        checkpoints=tuple(batches),
+        exceptions=((last.ended_at, last.error),) if has_failed and last.error else (),
+        problems=tuple(problems),
+    )

@@ -1,0 +1,153 @@
+"""A folder of event logs of Spark as a source: logs of one file, and rolling logs, which are folders of files.
+
+The folder is one of the collector's machine, so only the operator may declare it. Users of Spark can write into it:
+links are not followed, and only regular files are opened. A plain file is read from where it was read the last time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from backend.domain.clock import from_epoch_ms, to_epoch_ms
+from backend.domain.engines import SPARK_FOLDER, EngineCapabilities
+from backend.domain.errors import TargetUnavailableError
+from collectors.spark.applications import Attempt
+from collectors.spark.history_server import THREADS
+from collectors.spark.log_source import Cost, LogFailedError
+from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_finished, read_file
+
+_ROLLING: Final = "eventlog_v2_"
+_OPEN: Final = ".inprogress"
+_CODECS: Final = (".zstd", ".lz4", ".snappy", ".lzf")
+_LISTED_MAX: Final = 20_000
+
+
+@dataclass(slots=True)
+class LogFolder:
+    """Implements ``LogSource`` for a folder of this machine."""
+
+    folder: Path
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def url(self) -> str:
+        """The address of the folder."""
+        return f"file://{self.folder}"
+
+    @property
+    def engine(self) -> EngineCapabilities:
+        """Spark, read from a folder."""
+        return SPARK_FOLDER
+
+    @property
+    def version(self) -> str | None:
+        """None: each application has its own version."""
+        return None
+
+    async def check(self) -> None:
+        """Check that the folder can be read; see ``LogSource``."""
+        await self.list_since(from_epoch_ms(0))
+
+    async def list_since(self, since: datetime) -> list[Attempt]:
+        """List the logs; see ``LogSource``. Those that are still written count as those of running applications."""
+        self.cost.request_count += 1
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(THREADS, lambda: list(_logs(self.folder)))
+        except OSError as error:
+            reason = f"the folder cannot be read on the machine of the collector ({error.strerror})"
+            raise TargetUnavailableError(url=self.url, reason=reason) from None
+        since_ms = to_epoch_ms(since)
+        return [a for a in found if a.ended_at is None or a.updated_ms >= since_ms]
+
+    async def look_up(self, attempt: Attempt) -> list[Attempt]:
+        """Return the attempt if its log still exists; see ``LogSource``."""
+        return [a for a in await self.list_since(from_epoch_ms(0)) if a.key == attempt.key]
+
+    async def fetch(self, attempt: Attempt, found: LogRead, before: Mapping[int, int]) -> None:
+        """Read the files of a log that are new; see ``LogSource``."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(THREADS, _read_log, self.folder, attempt.app_id, found, before)
+        except (LogRefusedError, OSError) as error:
+            reason = error.reason if isinstance(error, LogRefusedError) else str(error.strerror)
+            raise LogFailedError(f"the event log {attempt.app_id} cannot be read: {reason}") from None
+        finally:
+            self.cost.response_bytes += found.packed_bytes
+
+
+def _logs(folder: Path) -> Iterator[Attempt]:
+    with os.scandir(folder) as entries:
+        for number, entry in enumerate(entries):
+            if number >= _LISTED_MAX:
+                return
+            if entry.is_file(follow_symlinks=False) and index_of(entry.name) is not None:
+                status = entry.stat(follow_symlinks=False)
+                yield _attempt(_id_of(entry.name), status.st_mtime, is_open=entry.name.endswith(_OPEN))
+            elif entry.is_dir(follow_symlinks=False) and entry.name.startswith(_ROLLING):
+                names = os.listdir(entry.path)
+                times = [os.lstat(os.path.join(entry.path, name)).st_mtime for name in names]
+                is_open = any(name.endswith(_OPEN) for name in names)
+                if times:
+                    yield _attempt(entry.name.removeprefix(_ROLLING), max(times), is_open=is_open)
+
+
+def _attempt(app_id: str, changed_s: float, *, is_open: bool) -> Attempt:
+    updated_ms = round(1000 * changed_s)
+    at = from_epoch_ms(updated_ms)
+    return Attempt(app_id, None, app_id, at, None if is_open else at, updated_ms, is_named=False)
+
+
+def _id_of(name: str) -> str:
+    base = name.removesuffix(_OPEN)
+    for codec in _CODECS:
+        base = base.removesuffix(codec)
+    return base
+
+
+def _read_log(folder: Path, app_id: str, found: LogRead, before: Mapping[int, int]) -> None:
+    files = sorted(_files(folder, app_id))
+    for index, path in files:
+        if not is_finished(path.name, index, before):
+            _read_one(path, found, index, before.get(index, 0))
+
+
+def _files(folder: Path, app_id: str) -> Iterator[tuple[int, Path]]:
+    rolling = folder / f"{_ROLLING}{app_id}"
+    if rolling.is_dir():
+        for path in rolling.iterdir():
+            index = index_of(path.name)
+            if index is not None:
+                yield index, path
+        return
+    # The name changes when the application ends.
+    for codec in ("", *_CODECS):
+        for suffix in ("", _OPEN):
+            path = folder / f"{app_id}{codec}{suffix}"
+            if path.exists():
+                yield 0, path
+                return
+
+
+def _read_one(path: Path, found: LogRead, index: int, skip: int) -> None:
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise LogRefusedError("it is no regular file")
+        is_plain = file.read(1) == b"{"
+        begin = skip if is_plain else 0
+        file.seek(begin)
+
+        def read(size: int) -> bytes:
+            piece = file.read(size)
+            found.packed_bytes += len(piece)
+            return piece
+
+        read_file(read, found, index, skip, begin=begin)

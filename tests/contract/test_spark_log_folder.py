@@ -1,0 +1,153 @@
+"""Reads event logs from a folder: plain and rolling files, files that are still written, and what is no log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from backend.contracts.targets_file import parse_targets
+from backend.domain.clock import from_epoch_ms
+from backend.domain.connection import ANYWHERE
+from backend.domain.errors import InvalidInputError, TargetUnavailableError
+from backend.domain.observation import JobState
+from backend.domain.target import TargetOrigin
+from collectors.spark.kind import SPARK
+from collectors.spark.log_folder import LogFolder
+from tests.support.collector_targets import Row
+from tests.support.spark_history import batch_of, recorded, text_of, zstd
+
+pytestmark = pytest.mark.anyio
+
+
+def lines(*numbers: int) -> bytes:
+    """The events of the query with these batches."""
+    events = [e for e in recorded() if "windowed" in str(e) or "Log" in e["Event"] or "Application" in e["Event"]]
+    return text_of(e for e in events if batch_of(e) in numbers or (batch_of(e) == -1 and -1 in numbers))
+
+
+class Folder:
+    """A folder of logs, and a collector that reads it. Its files change at a time that tests choose."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.at_ms = 1_796_034_600_000
+
+    def write(self, name: str, content: bytes) -> Path:
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        self.at_ms += 1000
+        os.utime(path, (self.at_ms / 1000, self.at_ms / 1000))
+        return path
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.path}"
+
+    def open(self, origin: TargetOrigin = TargetOrigin.CONFIGURATION):
+        assert SPARK.open is not None
+        return SPARK.open(Row("spark", self.url, origin=origin), {}, reach=ANYWHERE)
+
+    async def poll(self, collector) -> list[tuple[str, JobState, list[int]]]:
+        found = await collector.collect(from_epoch_ms(self.at_ms))
+        return [(job.name, job.state, [c.header.checkpoint_id for c in job.checkpoints]) for job in found.jobs]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+async def test_a_plain_log_is_read_on_from_where_it_was_read_and_under_its_new_name(folder):
+    name = "orders-app: orders-windowed"
+    open_file = folder.write("local-1.inprogress", lines(-1, 0) + lines(1)[:-30])
+    async with folder.open() as collector:
+        first = await folder.poll(collector)
+        folder.write("local-1.inprogress", lines(-1, 0, 1, 2))
+        second = await collector.collect(from_epoch_ms(folder.at_ms))
+        open_file.unlink()
+        folder.write("local-1", lines(-1, 0, 1, 2, 3))
+        third = await folder.poll(collector)
+
+    assert first == [(name, JobState.RUNNING, [0])]
+    assert [c.header.checkpoint_id for c in second.jobs[0].checkpoints] == [1, 2]
+    assert second.cost.response_bytes == len(lines(1, 2))
+    assert third == [(name, JobState.ENDED, [3])]
+
+
+async def test_the_finished_files_of_a_rolling_log_are_not_opened_again(folder):
+    rolling = "eventlog_v2_app-1"
+    folder.write(f"{rolling}/appstatus_app-1.inprogress", b"")
+    folder.write(f"{rolling}/events_2_app-1.zstd", zstd(lines(1)))
+    finished = folder.write(f"{rolling}/events_1_app-1.zstd", zstd(lines(-1, 0)))
+    async with folder.open() as collector:
+        first = await folder.poll(collector)
+        finished.write_bytes(b"not read any more")
+        folder.write(f"{rolling}/events_2_app-1.zstd", zstd(lines(1, 2)))
+        folder.write(f"{rolling}/events_10_app-1.zstd", zstd(lines(3))[:-5])
+        second = await folder.poll(collector)
+
+    assert [numbers for _, _, numbers in first] == [[0, 1]]
+    assert second[0][2][0] == 2
+
+
+async def test_links_and_pipes_and_what_is_no_log_are_left_alone(folder, tmp_path_factory):
+    secret = tmp_path_factory.mktemp("secret") / "events_1_x"
+    secret.write_bytes(lines(-1, 0))
+    (folder.path / "local-2").symlink_to(secret)
+    os.mkfifo(folder.path / "local-3")
+    (folder.path / "other").mkdir()
+    rolling = folder.path / "eventlog_v2_app-2"
+    rolling.mkdir()
+    (rolling / "events_1_app-2").symlink_to(secret)
+    folder.write(".local-4.crc", b"x")
+    folder.write("local-1", lines(-1, 0))
+    async with folder.open() as collector:
+        found = await folder.poll(collector)
+
+    assert [numbers for _, _, numbers in found] == [[0]]
+
+
+async def test_a_file_that_is_no_log_is_one_sentence_and_the_others_are_read(folder):
+    folder.write("local-1", lines(-1, 0))
+    folder.write("notes.txt", b"hello")
+    async with folder.open() as collector:
+        assert [numbers for _, _, numbers in await folder.poll(collector)] == [[0]]
+
+
+async def test_only_the_operator_may_name_a_folder(folder):
+    with pytest.raises(InvalidInputError, match="which only the targets file may name"):
+        async with folder.open(TargetOrigin.API):
+            pass
+
+
+async def test_a_folder_that_does_not_exist_is_told(tmp_path):
+    with pytest.raises(TargetUnavailableError, match="cannot be read on the machine of the collector"):
+        await LogFolder(tmp_path / "none").list_since(from_epoch_ms(0))
+
+
+def declared(text: str):
+    return parse_targets(text.encode(), where=Path("targets.yaml")).targets
+
+
+def test_the_targets_file_may_name_a_folder():
+    (target,) = declared("targets:\n  - url: file:///srv/./events/\n    kind: spark\n")
+
+    assert (target.url, target.name) == ("file:///srv/events", "/srv/events")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        ("file:///srv/events", "flink", "is a folder, which no target of kind flink is"),
+        ("file://host/srv", "spark", "is no absolute path of this machine"),
+        ("file:srv", "spark", "is no absolute path of this machine"),
+        ("file:///srv/../etc", "spark", "has a part .."),
+    ],
+)
+def test_a_wrong_folder_is_told_with_its_line(url, kind, said):
+    with pytest.raises(InvalidInputError, match=said) as raised:
+        declared(f"targets:\n  - url: {url}\n    kind: {kind}\n")
+    assert "targets.yaml:2" in str(raised.value)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from backend.advisor import advise
 from backend.advisor.advice import Advice
@@ -47,6 +47,7 @@ from collectors.flink.roots import better_error
 from collectors.logs.diagnosing import Join, diagnose_files
 from collectors.pacing import PacedTransport
 from collectors.readings import REQUESTS_MAX, Gathered, OnlyJobs, Readings, Sleep
+from collectors.spark.asking import answer_of_spark
 from collectors.spark.event_log import Observe
 from collectors.step_line import ShowStep, StepLine
 from collectors.time_left import TOTAL_S, TimeLeft
@@ -58,6 +59,8 @@ ENDED_MAX: Final = 5
 _AT_REST = (JobState.ENDED, JobState.STARTING)
 _NAMES_MAX = 20
 _NO_ADVICE = Advice((), (), 0)
+T = TypeVar("T")
+_Ask = Callable[[], Awaitable[T]]
 
 
 def run(
@@ -116,11 +119,12 @@ def ask(
     with StepLine() as show_step:
         named = partial(_read_at, url, show_step=show_step, deadline_s=deadline_s, reach=reach)
         read = partial(named, job=job, is_quick=is_quick, join=join)
-        return asyncio.run(_asked(url, read, show_step=show_step, deadline_s=deadline_s, reach=reach))
+        spark = partial(answer_of_spark, url, job=job, show_step=show_step, deadline_s=deadline_s, reach=reach)
+        return asyncio.run(_asked(url, read, spark, show_step=show_step, deadline_s=deadline_s, reach=reach))
 
 
 async def _asked(
-    url: str, read: Callable[[], Awaitable[Answer]], *, show_step: ShowStep, deadline_s: float, reach: Reach
+    url: str, read: _Ask[Answer], spark: _Ask[Answer | None], *, show_step: ShowStep, deadline_s: float, reach: Reach
 ) -> Answer:
     began_s = time.monotonic()
     show_step(f"asking {_shown(url)}")
@@ -128,6 +132,8 @@ async def _asked(
     try:
         return await read()
     except TargetProtocolError as error:
+        if (found := await spark()) is not None:
+            return found
         timeout_s = max(0.0, min(TIMEOUT_S, deadline_s - (time.monotonic() - began_s)))
         ask = partial(ask_once, timeout_s=timeout_s, reach=reach)
         raise await better_error(error, url, ask, reach=reach, timeout_s=timeout_s) from None

@@ -12,21 +12,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from backend.advisor import advise
-from backend.analysis.assembling import EVIDENCE_COUNT, RunAt
-from backend.analysis.measures.evidence import OtherRun
-from backend.analysis.verdict.verdict import considered_count, diagnose
 from backend.contracts import spark as wire
 from backend.domain.engines import SPARK
-from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.domain.observation import JobObservation, JobState
-from backend.domain.topology import Topology
-from backend.domain.urgency import urgency_key
-from collectors.diagnosis_print import Answer, JobAnswer
+from backend.domain.observation import JobObservation
+from collectors.diagnosis_print import Answer
 from collectors.file_blocks import blocks, files_of, long_lines
+from collectors.spark.judged import chosen, judged
 from collectors.spark.log_events import TEXTS, LogParser, Run, run_of
 from collectors.step_line import StepLine
 
@@ -77,8 +72,7 @@ def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None) 
                 for event in read.parser.events_in(line):
                     read.add(event)
     runs = [o for key, events in read.runs.items() for o in observe(_push(read, key, events))]
-    chosen = _chosen(runs, job)
-    jobs = tuple(sorted((_answer(read, run, runs) for run in chosen), key=_worst_first))
+    jobs = judged(runs, chosen(runs, job), heard=partial(_heard, read), version=read.parser.version)
     broken = read.parser.broken_count
     return Answer(
         url=", ".join(read.parser.applications[:3]) or Path(files[0]).name,
@@ -109,66 +103,6 @@ def _push(read: _Read, key: Run, events: Sequence[wire.SparkEvent]) -> wire.Spar
     )
 
 
-def _chosen(runs: Sequence[JobObservation], job: str | None) -> list[JobObservation]:
-    """Return the newest run of each query, or of the queries with this name or id."""
-    named = [r for r in runs if job is None or job in (r.name, r.engine_run_id, _query(r))]
-    if job is not None and not named:
-        names = ", ".join(sorted({r.name for r in runs})[:20]) or "there is no query at all"
-        raise InvalidInputError([FieldProblem("--job", f"no query is called {job!r}", names)], what="option")
-    newest: dict[str, JobObservation] = {}
-    for run in sorted(named, key=lambda r: r.started_at):
-        newest[_query(run)] = run
-    return list(newest.values())
-
-
-def _query(run: JobObservation) -> str:
-    return run.engine_run_id.partition("/")[0]
-
-
-def _answer(read: _Read, run: JobObservation, runs: Sequence[JobObservation]) -> JobAnswer:
-    now = _heard(read, run)
-    known = RunAt(
-        topology=Topology(()),
-        config=run.config,
-        exceptions=run.exceptions,
-        other_runs=tuple(_other(read, other) for other in _others(run, runs)),
-        state=run.state,
-        engine_state=run.engine_state,
-        started_at=run.started_at,
-        engine=SPARK,
-        engine_version=read.parser.version,
-    )
-    checkpoints = sorted(run.checkpoints, key=lambda c: c.header.checkpoint_id)
-    evidence = known.evidence_on_job(now=now, checkpoints=checkpoints[-EVIDENCE_COUNT:])
-    return JobAnswer(
-        name=run.name,
-        engine_state=run.engine_state,
-        diagnosis=diagnose(evidence),
-        considered_count=considered_count(evidence),
-        as_of=now,
-        advice=advise(evidence, engine=SPARK, version=read.parser.version),
-        has_ended=run.state is JobState.ENDED,
-        is_micro_batched=True,
-    )
-
-
 def _heard(read: _Read, run: JobObservation) -> datetime:
     query, run_id = run.engine_run_id.split("/", 1)
     return read.parser.ends[(query, run_id)]
-
-
-def _others(run: JobObservation, runs: Sequence[JobObservation]) -> list[JobObservation]:
-    """Return the newest other runs of the query, newest first."""
-    others = [o for o in runs if _query(o) == _query(run) and o.engine_run_id != run.engine_run_id]
-    return sorted(others, key=lambda o: o.started_at, reverse=True)[:OTHER_RUNS_MAX]
-
-
-def _other(read: _Read, run: JobObservation) -> OtherRun:
-    error = max(run.exceptions)[1] if run.exceptions else None
-    return OtherRun(run.started_at, _heard(read, run), run.ended_at, error)
-
-
-def _worst_first(job: JobAnswer) -> tuple[int, str]:
-    """Return the sort key of a job: the order of the fleet."""
-    found = job.diagnosis
-    return urgency_key(found.health, found.verdict.kind, debt_ms=None, has_ended=job.has_ended), job.name

@@ -1,0 +1,89 @@
+"""``diagnose URL`` at a history server and at a driver of Spark: which query suffers, and why."""
+
+from __future__ import annotations
+
+import json
+
+import orjson
+import pytest
+from aiohttp import web
+
+from backend.cli import app
+from tests.contract.test_diagnose_bad_targets import serving
+from tests.support.spark_history import (
+    FOLDER,
+    STARTED_MS,
+    Application,
+    HistoryServer,
+    recorded,
+    text_of,
+    zstd,
+)
+
+
+def app_of(server: HistoryServer) -> web.Application:
+    """What Spark answers: pages for unknown paths, as its UI does."""
+
+    async def handle(request: web.Request) -> web.Response:
+        if not request.path.startswith("/api/"):
+            return web.Response(text="<html>Error 404</html>", content_type="text/html", status=404)
+        if request.path.endswith("/sql"):
+            return web.Response(body=(FOLDER / "sql_43.json").read_bytes(), content_type="application/json")
+        status, body = server.answer(request.path_qs)
+        kind = "application/octet-stream" if request.path.endswith("/logs") else "application/json"
+        return web.Response(status=status, body=body, content_type=kind)
+
+    found = web.Application()
+    found.router.add_get("/{path:.*}", handle)
+    return found
+
+
+def application(**more: object) -> Application:
+    found = Application(**more)  # type: ignore[arg-type]
+    found.files = [(f"eventlog_v2_{found.id}/events_1_{found.id}.zstd", zstd(text_of(recorded())))]
+    return found
+
+
+def test_the_failing_query_of_a_history_server_is_named_with_its_error(capsys):
+    ended = application(ended_ms=STARTED_MS + 60_000)
+    with serving(app_of(HistoryServer([ended]))) as url:
+        assert app.run(["diagnose", url]) == 0
+        text = capsys.readouterr().out
+        assert app.run(["diagnose", url, "--job", "orders-files", "--format", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert app.run(["diagnose", url, "--fail-on", "failing"]) == 3
+
+    assert text.startswith(f"{url} · Spark history server 4.3.0 · 3 jobs · ")
+    assert "orders-app: orders-failing  failing" in text
+    assert "order 60 has no customer" in text
+    assert [job["job"] for job in document["jobs"]] == ["orders-app: orders-files"]
+
+
+def test_of_a_driver_the_running_and_the_failed_queries_are_shown(capsys):
+    listed = orjson.loads((FOLDER / "driver_43.json").read_bytes())
+    server = HistoryServer()
+    server._answer = lambda path: (  # type: ignore[method-assign]
+        (200, b'{"spark": "4.3.0"}') if path.endswith("version") else (200, orjson.dumps(listed))
+    )
+    with serving(app_of(server)) as url:
+        assert app.run(["diagnose", url]) == 0
+    out = capsys.readouterr().out
+
+    assert out.startswith(f"{url} · Spark driver 4.3.0 · 3 jobs · ")
+    assert "orders-app: orders-failing  failing" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (["--job", "none"], "no query is called 'none' (allowed: there is no query at all)", 2),
+        ([], "no streaming query was found in 1 application", 0),
+    ],
+)
+def test_a_history_server_without_queries_is_told(arguments, said, code, capsys):
+    calm = Application(files=[("x", b'{"Event":"SparkListenerLogStart","Spark Version":"4.3.0"}\n')])
+    with serving(app_of(HistoryServer([calm]))) as url:
+        assert app.run(["diagnose", url, *arguments]) == code
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error

@@ -45,6 +45,14 @@ def diagnose(
             help="Event log of a Spark application, plain, .gz or zstd, or a folder (rolling). May be repeated.",
         ),
     ] = None,
+    spark_checkpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spark-checkpoint",
+            metavar="FOLDER",
+            help="Checkpoint folder of a Spark query, on this machine; it is read alone. May be repeated.",
+        ),
+    ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
     is_verbose: Annotated[
         bool,
@@ -80,6 +88,16 @@ def diagnose(
     """
     from backend.settings import load_settings
 
+    if spark_checkpoints:
+        raise typer.Exit(
+            load_role("diagnose-spark-checkpoint")(
+                spark_checkpoints,
+                job=job,
+                output_format=output_format.value,
+                fail_on=fail_on,
+                is_alone=not (url or logs or event_logs),
+            )
+        )
     given = connection_options.Given(
         *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
     )

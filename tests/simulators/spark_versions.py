@@ -3,7 +3,8 @@
 ``make test-spark-versions [SPARK="3.5 4.1"]`` does it; without a version it runs those of ``VERSIONS``. For each it
 installs pyspark into an environment of its own in ``build/spark``, which takes half a gigabyte, and runs
 ``spark_query.py`` there: two queries in two sessions, of which one fails. It prints a table of all values that the two
-listeners share, and ends with code 1 if two values differ or an event is missing or doubled.
+listeners share, and ends with code 1 if two values differ or an event is missing or doubled. The checkpoint folders of
+the queries must have the same batches, watermarks, sources and operators, and times that fit the triggers.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from backend.contracts.spark import SparkPushIn
+from backend.contracts.spark import ProgressIn, SparkPushIn
 from collectors.spark import listener
+from collectors.spark.checkpoint_folder import CheckpointFolder, Entry, read_folder
 from collectors.spark.jar import path
 from tests.simulators import spark_query
 from tests.support.pushing import accepting_pushes
@@ -64,6 +67,46 @@ def compared(version: str, of_python: Sequence[bytes], of_jar: Sequence[bytes]) 
             if left.get(name) != right.get(name):
                 result.unequal.append(f"{' '.join(key)} {name}: {left.get(name)!r} and {right.get(name)!r}")
     return result
+
+
+def of_folders(folders: Sequence[CheckpointFolder], bodies: Sequence[bytes]) -> list[str]:
+    """Compare checkpoint folders with what a listener sent of their queries. Return what differs."""
+    found = []
+    pushes = [SparkPushIn.model_validate_json(body) for body in bodies]
+    events = [event for push in pushes for event in push.events]
+    failed = {event.id for event in events if event.event == "terminated" and event.exception is not None}
+    for folder in folders:
+        batches = {
+            e.progress.batch_id: e.progress
+            for e in events
+            if e.event == "progress" and e.progress.id == folder.query_id
+        }
+        # A batch that failed, or in which the query was stopped, has offsets and no commit, and is not reported.
+        allowed = (1,) if folder.query_id in failed else (0, 1)
+        open_count = len(folder.offsets) - len(folder.commits)
+        if sorted(batches) != sorted(folder.commits) or open_count not in allowed or folder.problems:
+            found.append(f"folder: batches {sorted(folder.commits)}, {open_count} open, {folder.problems}")
+        for number, batch in batches.items():
+            entry = folder.offsets[number]
+            watermark = None if batch.event_time is None else batch.event_time.watermark
+            if watermark is not None and watermark.timestamp() == 0:
+                watermark = None
+            operators = len(folder.operators)
+            shared = {
+                "trigger": (_is_of(entry, batch), True),
+                "watermark": (entry.watermark_at, watermark),
+                "sources": (entry.source_count, len(batch.sources)),
+                "operators": (operators, len(batch.state_operators)),
+            }
+            found += [f"folder: batch {number} {name}: {a} and {b}" for name, (a, b) in shared.items() if a != b]
+    return found
+
+
+def _is_of(entry: Entry, batch: ProgressIn) -> bool:
+    """Return whether the time in the offsets fits the trigger. Spark takes it when it has asked the sources."""
+    later_ms = batch.duration_ms.get("triggerExecution", 0)
+    at = entry.triggered_at
+    return at is not None and timedelta(0) <= at - batch.timestamp <= timedelta(milliseconds=later_ms)
 
 
 def _events(bodies: Sequence[bytes]) -> dict[tuple[str, ...], list[Values]]:
@@ -114,8 +157,8 @@ def table(results: Sequence[Compared]) -> str:
     return "\n".join(lines)
 
 
-def run(version: str, python: Path) -> tuple[list[bytes], list[bytes]]:
-    """Run the queries with this Python, and return the bodies that each listener sent.
+def run(version: str, python: Path) -> Compared:
+    """Run the queries with this Python, and compare what the listeners sent and what is in the checkpoint folders.
 
     Raises:
         RuntimeError: the application failed; the message is the end of its log.
@@ -124,9 +167,12 @@ def run(version: str, python: Path) -> tuple[list[bytes], list[bytes]]:
         with tempfile.TemporaryDirectory(prefix=f"spark-{version}-") as folder:
             command = [python, _QUERY, listener.__file__, path(), python_url, jar_url, folder]
             said = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=_TIMEOUT_S)
-        if said.returncode:
-            raise RuntimeError(f"Spark {version} failed:\n{said.stderr[-3000:]}")
-        return list(of_python), list(of_jar)
+            if said.returncode:
+                raise RuntimeError(f"Spark {version} failed:\n{said.stderr[-3000:]}")
+            folders = [read_folder(f"{folder}/{name}") for name in ("stateful", "stateless")]
+        result = compared(version, of_python, of_jar)
+        result.unequal += of_folders(folders, of_jar)
+        return result
 
 
 def environment(version: str) -> Path:
@@ -148,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for version in parser.parse_args(arguments).versions:
         began_s = time.monotonic()
         try:
-            result = compared(version, *run(version, environment(version)))
+            result = run(version, environment(version))
         except (RuntimeError, subprocess.SubprocessError) as error:
             result = Compared(version, 0, Counter(), [str(error)])
         results.append(result)

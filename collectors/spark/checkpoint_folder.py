@@ -1,0 +1,310 @@
+"""Reads the checkpoint folder of a Structured Streaming query: its logs of offsets and commits, its state, its files.
+
+Nothing is written and no server is asked. Of the state only names, sizes and times of the files are read. The layout is
+that of Spark 2.1 to 4.3:
+
+* ``metadata``                          the id of the query
+* ``offsets/N``, ``commits/N``          begin and end of batch N: ``v1``, a line of JSON, and a line for each source
+* ``sources/I/N``, ``N.compact``        the files that file source I read
+* ``state/OPERATOR/PARTITION[/STORE]``  ``N.delta`` and ``N.snapshot``, or ``N.changelog``, ``N.zip`` and ``SSTs``
+
+Version N + 1 of the state belongs to batch N. With asynchronous progress tracking, and in continuous mode, both logs
+skip the same numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from backend.domain.errors import FieldProblem, InvalidInputError
+
+OPTION: Final = "--spark-checkpoint"
+SMALL_BYTES: Final = 100_000
+"""A file below this size costs a store as much as a larger one."""
+_FILES_MAX: Final = 500_000
+_READ_MAX: Final = 400
+"""So many of the newest files of a log are read. The names of all are."""
+_FILE_MAX_BYTES: Final = 4 << 20
+_HIDDEN_TEMP: Final = re.compile(r"\.(\d+)\..*\.tmp")
+_NUMBER: Final = re.compile(r"\d{1,18}")
+_STATE_FILE: Final = re.compile(r"(\d{1,18})(?:_[^.]*)?\.(delta|snapshot|changelog|zip)")
+_SNAPSHOTS: Final = ("snapshot", "zip")
+_KNOWN_VERSIONS: Final = ("v1", "v2")
+_ENTRIES: Final = ("metadata", "offsets", "commits")
+_INSIDE: Final = "the folder that a query names in checkpointLocation"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the log of offsets or commits. What is not known is None: it was not written, or not read."""
+
+    number: int
+    written_at: datetime
+    version: str | None = None
+    triggered_at: datetime | None = None
+    """When Spark had asked the sources: some milliseconds after the trigger, or more if that takes long."""
+    watermark_at: datetime | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    source_count: int | None = None
+
+
+@dataclass(slots=True)
+class Partition:
+    """The files of one partition of a stateful operator, over all of its stores."""
+
+    size_bytes: int = 0
+    file_count: int = 0
+    version: int | None = None
+    snapshot_version: int | None = None
+    snapshots: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Sizes of the snapshots in bytes, by store and version. Only those of the HDFS store have the whole state."""
+
+
+@dataclass(slots=True)
+class Operator:
+    """A stateful operator. ``name`` is known since Spark 4.0."""
+
+    number: int
+    name: str | None = None
+    partitions: dict[int, Partition] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Files:
+    """All files of the folder. Checksums are those that Hadoop writes beside a file on a local disk."""
+
+    count: int = 0
+    size_bytes: int = 0
+    small_count: int = 0
+    checksum_count: int = 0
+    temporary_count: int = 0
+    is_cut: bool = False
+    """Whether there are more files than are read."""
+
+
+@dataclass(slots=True)
+class CheckpointFolder:
+    """What was read of one checkpoint folder. ``problems`` says what could not be read."""
+
+    path: str
+    query_id: str | None = None
+    offsets: dict[int, Entry] = field(default_factory=dict)
+    commits: dict[int, Entry] = field(default_factory=dict)
+    operators: dict[int, Operator] = field(default_factory=dict)
+    source_files: dict[int, int] = field(default_factory=dict)
+    """Number of log files of each source that keeps a log, by its number."""
+    files: Files = field(default_factory=Files)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def newest_commit(self) -> Entry | None:
+        return self.commits[max(self.commits)] if self.commits else None
+
+    @property
+    def newest_offsets(self) -> Entry | None:
+        return self.offsets[max(self.offsets)] if self.offsets else None
+
+
+def read_folder(name: str) -> CheckpointFolder:
+    """Read a checkpoint folder.
+
+    Raises:
+        InvalidInputError: it is no checkpoint folder of a streaming query, or cannot be read; the message says why.
+    """
+    path = Path(name)
+    if "://" in name:
+        raise _refused(f"{name!r} is an address", "a folder on this machine: copy or mount it")
+    if not path.is_dir():
+        raise _refused(f"{name!r} {'is a file' if path.exists() else 'does not exist'}", _INSIDE)
+    try:
+        _check(path)
+        found = CheckpointFolder(name)
+        _read_metadata(found, path)
+        found.offsets = _read_log(found, path / "offsets")
+        found.commits = _read_log(found, path / "commits")
+        _walk(found, path)
+        found.operators = dict(sorted(found.operators.items()))
+    except OSError as error:
+        raise _refused(
+            f"{name!r} cannot be read ({error.strerror or type(error).__name__})", "a readable folder"
+        ) from error
+    return found
+
+
+def _refused(message: str, allowed: str) -> InvalidInputError:
+    return InvalidInputError([FieldProblem(OPTION, message, allowed)], what="option")
+
+
+def _check(path: Path) -> None:
+    """Refuse a folder that is something else, and say what it is."""
+    inside = sorted(os.listdir(path))
+    if any(entry in inside for entry in _ENTRIES):
+        return
+    below = [entry for entry in inside if any((path / entry / known).exists() for known in ("offsets", "commits"))]
+    if below:
+        more = f" and {len(below) - 5} more" if len(below) > 5 else ""
+        raise _refused(f"{str(path)!r} holds the checkpoint folders {', '.join(below[:5])}{more}", "one of them")
+    kinds = (
+        ("_spark_metadata", "the output of a file sink"),
+        ("_delta_log", "a Delta table"),
+        ("_metadata", "a checkpoint of Flink"),
+        ("chk-", "the checkpoints of a Flink job"),
+        ("checkpoint-", "a checkpoint of the older DStreams"),
+        ("rdd-", "a checkpoint of RDDs"),
+    )
+    for start, kind in kinds:
+        if any(entry.startswith(start) for entry in inside):
+            raise _refused(f"{str(path)!r} is {kind}", _INSIDE)
+    what = "is empty" if not inside else "has neither offsets nor commits nor metadata"
+    raise _refused(f"{str(path)!r} {what}", _INSIDE)
+
+
+def _read_metadata(found: CheckpointFolder, path: Path) -> None:
+    file = path / "metadata"
+    if not file.is_file():
+        found.problems.append("the file metadata is missing: Spark gives the query a new id at its next start")
+        return
+    try:
+        found.query_id = str(orjson.loads(_content(file))["id"])[:100]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        found.problems.append("the file metadata has no id: Spark refuses to start the query")
+
+
+def _read_log(found: CheckpointFolder, folder: Path) -> dict[int, Entry]:
+    if not folder.is_dir():
+        return {}
+    with os.scandir(folder) as entries:
+        times = {int(e.name): _at(e.stat().st_mtime) for e in entries if _NUMBER.fullmatch(e.name) and e.is_file()}
+    newest = sorted(times)[-_READ_MAX:]
+    log = {number: Entry(number, at) for number, at in times.items()}
+    for number in newest:
+        name = f"{folder.name}/{number}"
+        try:
+            log[number] = _entry(number, times[number], _content(folder / str(number)))
+        except UnknownVersionError as error:
+            found.problems.append(f"{name} is written in the format {error}, which is not known: only its time is used")
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            found.problems.append(f"{name} is broken: Spark cannot read it")
+    return dict(sorted(log.items()))
+
+
+class UnknownVersionError(Exception):
+    """The first line of a log file names a version that no Spark up to 4.3 writes."""
+
+
+def _entry(number: int, written_at: datetime, content: bytes) -> Entry:
+    version, _, rest = content.decode("utf-8").partition("\n")
+    version = version.strip()
+    if not re.fullmatch(r"v\d{1,9}", version):
+        raise ValueError("a log file begins with its version")
+    if version not in _KNOWN_VERSIONS:
+        raise UnknownVersionError(version)
+    text, *offsets = rest.split("\n")
+    # In continuous mode this line is empty.
+    head: dict[str, Any] = orjson.loads(text) if text.strip() else {}
+    watermark = head.get("batchWatermarkMs", head.get("nextBatchWatermarkMs"))
+    return Entry(
+        number,
+        written_at,
+        version=version,
+        triggered_at=_at_ms(head.get("batchTimestampMs")),
+        watermark_at=_at_ms(watermark),
+        settings={str(key): str(value) for key, value in (head.get("conf") or {}).items()},
+        source_count=len(offsets) if "batchWatermarkMs" in head else None,
+    )
+
+
+def _at_ms(value: object) -> datetime | None:
+    """Return an instant, or None: Spark writes 0 if a query has no watermark yet."""
+    if value is None or value == 0:
+        return None
+    if not isinstance(value, int):
+        raise TypeError("an instant is a number of milliseconds")
+    return _at(value / 1000)
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _content(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(_FILE_MAX_BYTES)
+
+
+def _walk(found: CheckpointFolder, path: Path) -> None:
+    """Count all files, and find those of the state and of the sources."""
+    for parts, size in _files(path):
+        files = found.files
+        if files.count >= _FILES_MAX:
+            files.is_cut = True
+            return
+        files.count += 1
+        files.size_bytes += size
+        name = parts[-1]
+        if name.endswith(".crc"):
+            files.checksum_count += 1
+            continue
+        if _HIDDEN_TEMP.fullmatch(name):
+            files.temporary_count += 1
+        files.small_count += size < SMALL_BYTES
+        if parts[0] == "state" and len(parts) > 2:
+            _add_state(found, path, parts, size)
+        elif parts[0] == "sources" and len(parts) > 2 and _NUMBER.fullmatch(parts[1]):
+            found.source_files[int(parts[1])] = found.source_files.get(int(parts[1]), 0) + 1
+
+
+def _files(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the parts of each file's path, and its size in bytes. Links to folders are not followed."""
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        folder = waiting.pop()
+        with os.scandir(path.joinpath(*folder)) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((*folder, entry.name))
+                elif entry.is_file():
+                    try:
+                        size = entry.stat().st_size
+                    except FileNotFoundError:
+                        # A running query removes old files.
+                        continue
+                    yield (*folder, entry.name), size
+
+
+def _add_state(found: CheckpointFolder, path: Path, parts: tuple[str, ...], size: int) -> None:
+    if not _NUMBER.fullmatch(parts[1]):
+        return
+    operator = found.operators.setdefault(int(parts[1]), Operator(int(parts[1])))
+    if parts[2:] in (("_metadata", "metadata"), ("_metadata", "v2", "0")):
+        operator.name = operator.name or _operator_name(path.joinpath(*parts))
+    if not _NUMBER.fullmatch(parts[2]) or "_metadata" in parts:
+        return
+    partition = operator.partitions.setdefault(int(parts[2]), Partition())
+    partition.file_count += 1
+    partition.size_bytes += size
+    match = _STATE_FILE.fullmatch(parts[-1])
+    if match is None:
+        return
+    version = int(match[1])
+    partition.version = max(version, partition.version or 0)
+    if match[2] in _SNAPSHOTS:
+        partition.snapshot_version = max(version, partition.snapshot_version or 0)
+    if match[2] == "snapshot":
+        partition.snapshots.setdefault("/".join(parts[3:-1]), {})[version] = size
+
+
+def _operator_name(file: Path) -> str | None:
+    try:
+        _, _, text = _content(file).partition(b"\n")
+        return str(orjson.loads(text.splitlines()[0])["operatorInfo"]["operatorName"])[:200]
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None

@@ -14,16 +14,19 @@ from pydantic_core import PydanticCustomError
 
 from backend.contracts.connection import ConnectionDoc
 from backend.contracts.links import LinkTemplates
-from backend.contracts.model import Model, StrictBool
+from backend.contracts.model import Model, OneLine, StrictBool
 from backend.domain.address_rules import is_rule
 from backend.domain.connection import PLAIN, ConnectionOptions, problems_of
 from backend.domain.declared_target import INTERVAL_MAX_S, INTERVAL_MIN_S, DeclaredLink
-from backend.domain.discovery import EVERY_MAX_S, EVERY_MIN_S, Discovery, FileSd, HttpSd, TargetTemplate
+from backend.domain.discovery import EVERY_MAX_S, EVERY_MIN_S, Discovery, FileSd, HttpSd, KubernetesSd, TargetTemplate
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.flink_options import duration_ms
 from backend.domain.target_url import normalised_url
 
 _SECTIONS_MAX: Final = 50
+_NAMESPACE: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_CLUSTER: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+_LIMITS: Final = {"allowed": 'hosts such as ["*.flink.example"]', "namespaces": "namespaces such as [payments]"}
 _HAS_TLS_OR_NOT: Final = "https://"
 """The addresses of a section's targets are not known yet, so the options are checked as those of a TLS connection."""
 
@@ -89,11 +92,29 @@ class HttpSdDoc(Model):
     targets: FoundDoc = FoundDoc()
 
 
+class KubernetesDoc(Model):
+    """A section that watches the resources of flink-kubernetes-operator."""
+
+    name: SectionName
+    cluster: Annotated[str | None, Field(min_length=1, max_length=63, pattern=_CLUSTER)] = None
+    """Name of the Kubernetes cluster, a part of the identity of its jobs. Without it, the name of the section."""
+    namespaces: Annotated[list[Annotated[str, Field(pattern=_NAMESPACE)]], Field(max_length=200)] = []
+    """The namespaces that are read. Without them, all."""
+    selector: Annotated[str, Field(max_length=1000), OneLine] = ""
+    """Label selector, such as ``team=payments``. Without it, every object."""
+    kubeconfig: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    """File with the access to the cluster. Without it, the service account of the collector's pod."""
+    context: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    """Context in the kubeconfig. Without it, the current one."""
+    targets: FoundDoc = FoundDoc()
+
+
 class DiscoveryDoc(Model):
     """The sections that find targets."""
 
     file_sd: Annotated[list[FileSdDoc], Field(max_length=_SECTIONS_MAX)] = []
     http_sd: Annotated[list[HttpSdDoc], Field(max_length=_SECTIONS_MAX)] = []
+    kubernetes: Annotated[list[KubernetesDoc], Field(max_length=_SECTIONS_MAX)] = []
 
     def sections(self, folder: Path) -> tuple[Discovery, ...]:
         """Return the sections. Relative paths are relative to ``folder``.
@@ -109,6 +130,9 @@ class DiscoveryDoc(Model):
         for n, other in enumerate(self.http_sd):
             with _Collecting(problems, f"http_sd.{n}"):
                 found.append(_http_sd(other, folder))
+        for n, cluster in enumerate(self.kubernetes):
+            with _Collecting(problems, f"kubernetes.{n}"):
+                found.append(_kubernetes(cluster, folder))
         names = [(f"{kind}.{n}.name", s.name) for kind, s, n in self._named()]
         for n, (place, name) in enumerate(names):
             if name in [earlier for _, earlier in names[:n]]:
@@ -117,10 +141,11 @@ class DiscoveryDoc(Model):
             raise InvalidInputError(problems)
         return tuple(found)
 
-    def _named(self) -> list[tuple[str, FileSdDoc | HttpSdDoc, int]]:
+    def _named(self) -> list[tuple[str, FileSdDoc | HttpSdDoc | KubernetesDoc, int]]:
         return [
             *(("file_sd", s, n) for n, s in enumerate(self.file_sd)),
             *(("http_sd", s, n) for n, s in enumerate(self.http_sd)),
+            *(("kubernetes", s, n) for n, s in enumerate(self.kubernetes)),
         ]
 
 
@@ -167,12 +192,27 @@ def _http_sd(document: HttpSdDoc, folder: Path) -> HttpSd:
     return HttpSd(document.name, url, query, every_s, connection, allowed, template)
 
 
-def _template(document: FoundDoc, folder: Path, *, allowed: list[str]) -> TargetTemplate:
+def _kubernetes(document: KubernetesDoc, folder: Path) -> KubernetesSd:
+    if document.context is not None and document.kubeconfig is None:
+        raise InvalidInputError([FieldProblem("context", "is used with a kubeconfig only", "kubeconfig: PATH")])
+    template = _template(document.targets, folder, limit="namespaces", allowed=document.namespaces)
+    return KubernetesSd(
+        name=document.name,
+        cluster=document.cluster or document.name,
+        namespaces=tuple(dict.fromkeys(document.namespaces)),
+        selector=document.selector.strip(),
+        kubeconfig=None if document.kubeconfig is None else str(PurePosixPath(folder) / document.kubeconfig),
+        context=document.context,
+        template=template,
+    )
+
+
+def _template(document: FoundDoc, folder: Path, *, allowed: list[str], limit: str = "allowed") -> TargetTemplate:
     with _Prefixed("targets"):
         connection = options_of(document.connection, _HAS_TLS_OR_NOT, folder)
     if connection != PLAIN and not allowed:
-        problem = "is missing: the author of the list chooses the hosts that receive the credentials of targets.connection"
-        raise InvalidInputError([FieldProblem("allowed", problem, 'hosts such as ["*.flink.example"]')])
+        problem = "is missing: each found target receives the credentials of targets.connection, so they are limited"
+        raise InvalidInputError([FieldProblem(limit, problem, _LIMITS[limit])])
     return TargetTemplate(
         kind=document.kind,
         interval_s=None if document.interval is None else seconds_of(document.interval),

@@ -16,7 +16,16 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from backend.contracts.api import Labels
 from backend.contracts.connection import BasicDoc, ConnectionDoc, ProxyDoc
-from backend.contracts.discovery import DiscoveryDoc, FileSdDoc, FoundDoc, HttpSdDoc, Interval, options_of, seconds_of
+from backend.contracts.discovery import (
+    DiscoveryDoc,
+    FileSdDoc,
+    FoundDoc,
+    HttpSdDoc,
+    Interval,
+    KubernetesDoc,
+    options_of,
+    seconds_of,
+)
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.model import Model, OneLine, StrictBool
 from backend.contracts.yaml_lines import Lines, Place, composed, dotted, invalid, whole
@@ -73,6 +82,8 @@ _NESTED: Final[Mapping[tuple[type[Model], str], type[Model]]] = {
     (TargetsFile, "discovery"): DiscoveryDoc,
     (DiscoveryDoc, "file_sd"): FileSdDoc,
     (DiscoveryDoc, "http_sd"): HttpSdDoc,
+    (DiscoveryDoc, "kubernetes"): KubernetesDoc,
+    (KubernetesDoc, "targets"): FoundDoc,
     (FileSdDoc, "targets"): FoundDoc,
     (HttpSdDoc, "targets"): FoundDoc,
     (HttpSdDoc, "connection"): ConnectionDoc,

@@ -64,7 +64,30 @@ class HttpSd:
         return self.url
 
 
-Discovery: TypeAlias = FileSd | HttpSd
+@dataclass(frozen=True, slots=True)
+class KubernetesSd:
+    """A Kubernetes cluster with flink-kubernetes-operator. Without ``namespaces``, all are read.
+
+    ``selector`` is a label selector in Kubernetes' own form, "" for every object. ``kubeconfig`` is a path; None means
+    the service account of this pod. ``cluster`` is the first part of the identity of every job.
+    """
+
+    name: str
+    cluster: str
+    namespaces: tuple[str, ...] = ()
+    selector: str = ""
+    kubeconfig: str | None = None
+    context: str | None = None
+    template: TargetTemplate = TargetTemplate()
+
+    @property
+    def place(self) -> str:
+        """Where the objects are, for messages."""
+        where = "the cluster of this pod" if self.kubeconfig is None else self.kubeconfig
+        return f"Kubernetes ({where})"
+
+
+Discovery: TypeAlias = FileSd | HttpSd | KubernetesSd
 
 
 @dataclass(frozen=True, slots=True)

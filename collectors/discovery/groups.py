@@ -70,7 +70,13 @@ def found_in(documents: Iterable[Any], template: TargetTemplate, hosts: AllowedH
 
 
 def declared(
-    url: str, name: str, labels: Mapping[str, str], template: TargetTemplate, *, ui_url: str | None = None
+    url: str,
+    name: str,
+    labels: Mapping[str, str],
+    template: TargetTemplate,
+    *,
+    ui_url: str | None = None,
+    is_paused: bool = False,
 ) -> DeclaredTarget:
     """Return a found target with what its section says. ``url`` is normalised."""
     return DeclaredTarget(
@@ -81,7 +87,7 @@ def declared(
         interval_s=template.interval_s,
         ui_url=ui_url,
         links=template.links,
-        is_paused=template.is_paused,
+        is_paused=template.is_paused or is_paused,
         connection=template.connection,
     )
 

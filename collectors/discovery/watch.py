@@ -14,7 +14,7 @@ import structlog
 
 from backend.domain.clock import Clock
 from backend.domain.connection import Reach
-from backend.domain.discovery import DeclaredFile, Discovery, FileSd, Found, source_of
+from backend.domain.discovery import DeclaredFile, Discovery, FileSd, Found, HttpSd, source_of
 from backend.domain.errors import StoreUnavailableError
 from collectors.base import Pause
 from collectors.discovery.finding import FileFinder, Finder, HttpFinder
@@ -33,7 +33,12 @@ def finder_of(section: Discovery, limits: Reach, pause: Pause) -> Finder:
     """Return the finder for a section. ``limits`` hold for the addresses that it finds."""
     if isinstance(section, FileSd):
         return FileFinder(section, limits, pause=pause)
-    return HttpFinder(section, limits, pause=pause)
+    if isinstance(section, HttpSd):
+        return HttpFinder(section, limits, pause=pause)
+    # The client of Kubernetes takes a while to be imported.
+    from collectors.discovery.kubernetes import KubernetesFinder
+
+    return KubernetesFinder(section, limits, pause=pause)
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ def test_a_section_of_a_server_has_its_own_connection_and_that_of_its_targets():
         (
             "  http_sd:\n    - name: a\n      url: http://sd\n      targets:\n        connection: {bearer: env:T}\n",
             "discovery.http_sd[0].allowed",
-            "chooses the hosts that receive the credentials",
+            "receives the credentials",
         ),
         (
             "  http_sd:\n    - name: a\n      url: http://sd\n      connection: {ca: 'file:ca.pem'}\n",

@@ -1,0 +1,165 @@
+"""Flink clusters in Kubernetes, as the custom resources of flink-kubernetes-operator describe them: pure functions.
+
+A cluster is a FlinkDeployment. A session job chooses the deployment that runs it, and a blue/green deployment the two
+that belong to it. Flink's job id changes at upgrades, so the identity of a cluster's jobs is (name of the Kubernetes
+cluster, namespace, name). Blue and green have the identity of their parent, so their jobs are runs of one job.
+
+Source: https://nightlies.apache.org/flink/flink-kubernetes-operator-docs-main/docs/custom-resource/reference/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_REST_PORT: Final = 8081
+_PORT_MAX: Final = 65_535
+_PLACEHOLDER = re.compile(r"\{\{(name|namespace)\}\}", re.IGNORECASE)
+_PATTERN_OF_PATH = re.compile(r"[(*$\[].*", re.DOTALL)
+"""The rest of an ingress path from its first sign of a pattern on, such as ``(/|$)(.*)``."""
+
+
+class Kind(StrEnum):
+    """The custom resources that are read."""
+
+    DEPLOYMENT = "FlinkDeployment"
+    SESSION_JOB = "FlinkSessionJob"
+    BLUE_GREEN = "FlinkBlueGreenDeployment"
+
+    @property
+    def plural(self) -> str:
+        """The name in addresses of the Kubernetes API."""
+        return f"{self.value.lower()}s"
+
+
+Key = tuple[str, str]
+"""Namespace and name of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkCluster:
+    """A cluster that can be read. ``owner`` is the name of the blue/green parent, or that of the deployment itself."""
+
+    namespace: str
+    name: str
+    owner: str
+    port: int
+    is_tls: bool
+    is_suspended: bool
+    ui_url: str | None
+
+    @property
+    def url(self) -> str:
+        """The root of Flink's REST API: the service ``NAME-rest``, as pods of the cluster reach it."""
+        return f"{'https' if self.is_tls else 'http'}://{self.name}-rest.{self.namespace}.svc:{self.port}"
+
+    @property
+    def color(self) -> str | None:
+        """``blue`` or ``green`` if the cluster belongs to a parent."""
+        return self.name.removeprefix(f"{self.owner}-") if self.owner != self.name else None
+
+
+class UnreadableError(Exception):
+    """A deployment is no cluster that can be read. The text follows its name."""
+
+
+def chosen(objects: Mapping[Kind, Iterable[Mapping[str, Any]]], deployments: Iterable[Key]) -> frozenset[Key]:
+    """Return the deployments that the selector chooses: themselves, by a session job or by a blue/green parent.
+
+    ``objects`` are those that match the selector. ``deployments`` are all there are.
+    """
+    selected = {key_of(o) for o in objects.get(Kind.DEPLOYMENT, ())}
+    for job in objects.get(Kind.SESSION_JOB, ()):
+        selected.add((key_of(job)[0], _text(_at(job, "spec", "deploymentName"))))
+    parents = {key_of(o) for o in objects.get(Kind.BLUE_GREEN, ())}
+    selected |= {(namespace, f"{name}-{color}") for namespace, name in parents for color in ("blue", "green")}
+    return frozenset(selected & set(deployments))
+
+
+def is_readable(deployment: Mapping[str, Any]) -> bool:
+    """Return whether the JobManager answers, or has answered before.
+
+    A cluster whose JobManager failed stays a target, because its failure has to be seen.
+    """
+    if _at(deployment, "status", "jobManagerDeploymentStatus") == "READY":
+        return True
+    return bool(_at(deployment, "status", "jobStatus", "startTime"))
+
+
+def cluster_of(deployment: Mapping[str, Any]) -> FlinkCluster:
+    """Return the cluster of a FlinkDeployment.
+
+    Raises:
+        UnreadableError: its names or its port cannot be those of a service.
+    """
+    namespace, name = key_of(deployment)
+    if not _DNS_LABEL.fullmatch(namespace) or not _DNS_LABEL.fullmatch(f"{name}-rest"):
+        raise UnreadableError("has a name that no service can have")
+    settings = _flat(_at(deployment, "spec", "flinkConfiguration"))
+    port = settings.get("rest.port", str(_REST_PORT))
+    if not port.isdecimal() or not port.isascii() or not 0 < int(port[:9]) <= _PORT_MAX:
+        raise UnreadableError("has a rest.port that is no port")
+    return FlinkCluster(
+        namespace=namespace,
+        name=name,
+        owner=_parent(deployment) or name,
+        port=int(port),
+        is_tls=settings.get("security.ssl.rest.enabled", "").lower() == "true",
+        is_suspended=_at(deployment, "status", "lifecycleState") == "SUSPENDED",
+        ui_url=_ui_url(deployment, namespace, name),
+    )
+
+
+def key_of(document: Mapping[str, Any]) -> Key:
+    """Return the namespace and the name of an object."""
+    return _text(_at(document, "metadata", "namespace")), _text(_at(document, "metadata", "name"))
+
+
+def _parent(deployment: Mapping[str, Any]) -> str | None:
+    owners = _at(deployment, "metadata", "ownerReferences")
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, dict) and owner.get("kind") == Kind.BLUE_GREEN.value:
+            name = _text(owner.get("name"))
+            return name if _DNS_LABEL.fullmatch(name) else None
+    return None
+
+
+def _ui_url(deployment: Mapping[str, Any], namespace: str, name: str) -> str | None:
+    """Return the address of the ingress, as the operator builds it; None if its host is not known."""
+    ingress = _at(deployment, "spec", "ingress")
+    template = _text(ingress.get("template")) if isinstance(ingress, dict) else ""
+    values = {"name": name, "namespace": namespace}
+    filled = _PLACEHOLDER.sub(lambda found: values[found[1].lower()], template).strip()
+    filled = re.sub(r"^https?://", "", filled, flags=re.IGNORECASE)
+    host, slash, path = filled.partition("/")
+    if not host:
+        return None
+    scheme = "https" if isinstance(ingress, dict) and ingress.get("tls") else "http"
+    return f"{scheme}://{host}{slash}{_PATTERN_OF_PATH.sub('', path)}"
+
+
+def _flat(settings: Any, prefix: str = "", depth: int = 0) -> dict[str, str]:
+    """Return Flink's settings by their whole keys. Newer operators allow nested ones too."""
+    found: dict[str, str] = {}
+    if not isinstance(settings, dict) or depth > 10:
+        return found
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{key}.", depth + 1)
+        else:
+            found[f"{prefix}{key}"] = str(value)
+    return found
+
+
+def _at(document: Any, *path: str) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

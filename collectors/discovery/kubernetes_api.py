@@ -1,0 +1,255 @@
+"""Follows one kind of object in Kubernetes by the official client: a list, and then a watch from its version on.
+
+A watch that ends or is cut goes on from its last version. If the API server has forgotten that version (410 Gone), the
+objects are listed anew. So an object that vanished meanwhile is noticed. Source:
+https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import orjson
+import yaml
+from kubernetes_asyncio import client, config
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.config import ConfigException
+
+from backend.domain.discovery import KubernetesSd
+from backend.domain.kubernetes_cluster import Key, Kind, key_of
+from collectors.base import Pause
+
+GROUP: Final = "flink.apache.org"
+VERSIONS: Final[Mapping[Kind, str]] = dict.fromkeys(Kind, "v1beta1")
+PAGE_MAX: Final = 500
+_OBJECTS_MAX: Final = 20_000
+_WATCH_S: Final = 300
+_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+_GONE, _UNAUTHORISED, _FORBIDDEN, _NOT_FOUND = 410, 401, 403, 404
+
+
+class UnauthorisedError(Exception):
+    """The credentials are no longer valid, so the client has to be opened again."""
+
+
+class ClientError(Exception):
+    """There is no client. ``reason`` is a sentence."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one list and its watch contain. ``namespace`` is None for all; ``selector`` is "" for none."""
+
+    kind: Kind
+    namespace: str | None
+    selector: str
+
+    def __str__(self) -> str:
+        where = "all namespaces" if self.namespace is None else f"namespace {self.namespace}"
+        return f"{self.kind.plural} in {where}"
+
+
+@asynccontextmanager
+async def open_api(section: KubernetesSd) -> AsyncIterator[client.CustomObjectsApi]:
+    """Open the client of a section: with its kubeconfig, or with the service account of this pod.
+
+    Raises:
+        ClientError: the configuration cannot be used.
+    """
+    configuration = client.Configuration()
+    try:
+        if section.kubeconfig is None:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            await config.load_kube_config(
+                config_file=section.kubeconfig,
+                context=section.context,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+        api = client.ApiClient(configuration)
+    except ConfigException as error:
+        if section.kubeconfig is None:
+            reason = "this process is no pod with a service account; name a kubeconfig in the section"
+        else:
+            reason = f"{section.kubeconfig} cannot be used: {str(error).splitlines()[0][:200]}"
+        raise ClientError(reason) from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, yaml.YAMLError) as error:
+        # The client does not check the form of a kubeconfig.
+        raise ClientError(f"{section.kubeconfig} cannot be used ({type(error).__name__})") from None
+    async with api:
+        yield client.CustomObjectsApi(api)
+
+
+class ScopeFollower:
+    """Keeps the objects of one scope. ``objects`` is None until the first list was read wholly."""
+
+    def __init__(
+        self, api: client.CustomObjectsApi, scope: Scope, changed: Callable[[], None], *, pause: Pause
+    ) -> None:
+        self._api = api
+        self.scope = scope
+        self._changed = changed
+        self._pause = pause
+        self._version = ""
+        self._failures = 0
+        self.objects: dict[Key, Mapping[str, Any]] | None = None
+        self.problem: str | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow until ``stop`` is set.
+
+        Raises:
+            UnauthorisedError: open another client.
+        """
+        while not stop.is_set():
+            try:
+                if not self._version:
+                    await self._list()
+                if self._version:
+                    await self._watch()
+                    continue
+                self._failures = len(_BACKOFF_S)
+            except _GoneError:
+                self._version = ""
+                self._failures = max(self._failures, 1)
+            except ApiException as error:
+                if error.status == _UNAUTHORISED:
+                    raise UnauthorisedError from None
+                self._failed(_told(error))
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                # What is known stays. The watch goes on from its version once the server is back.
+                self._failed(f"the API server does not answer ({type(error).__name__})")
+            except (ValueError, _UnexpectedError) as error:
+                self._version = ""
+                self._failed(f"the answer is not one of Kubernetes ({error})"[:200])
+            await self._pause(_BACKOFF_S[min(max(self._failures, 1), len(_BACKOFF_S)) - 1], stop)
+
+    def _failed(self, reason: str) -> None:
+        self._failures += 1
+        self.problem = f"{self.scope}: {reason}"
+        self._changed()
+
+    def _ask(self, **options: Any) -> Any:
+        kind = self.scope.kind
+        if self.scope.selector:
+            options["label_selector"] = self.scope.selector
+        if self.scope.namespace is None:
+            return self._api.list_cluster_custom_object(GROUP, VERSIONS[kind], kind.plural, **options)
+        return self._api.list_namespaced_custom_object(
+            GROUP, VERSIONS[kind], self.scope.namespace, kind.plural, **options
+        )
+
+    async def _list(self) -> None:
+        found: dict[Key, Mapping[str, Any]] = {}
+        token = ""
+        while True:
+            page = await self._page(token)
+            if page is None:
+                # The operator is of a version without this kind.
+                self._listed({}, "")
+                return
+            items, meta = page.get("items"), page.get("metadata")
+            if not isinstance(items, list) or not isinstance(meta, dict):
+                raise _UnexpectedError("a list without items")
+            found |= {key_of(item): item for item in items if isinstance(item, dict)}
+            if len(found) > _OBJECTS_MAX:
+                raise _UnexpectedError(f"more than {_OBJECTS_MAX} objects")
+            token = meta.get("continue") or ""
+            if not token:
+                break
+        self._listed(found, str(meta.get("resourceVersion") or ""))
+
+    async def _page(self, token: str) -> dict[str, Any] | None:
+        more = {"_continue": token} if token else {}
+        try:
+            page = await self._ask(limit=PAGE_MAX, _request_timeout=30, **more)
+        except ApiException as error:
+            if error.status == _GONE:
+                # The token of the next page has expired, so the list begins anew.
+                raise _GoneError from None
+            if error.status == _NOT_FOUND and self.scope.kind is not Kind.DEPLOYMENT and not self.objects:
+                return None
+            raise
+        if not isinstance(page, dict):
+            raise _UnexpectedError("no document")
+        return page
+
+    def _listed(self, found: dict[Key, Mapping[str, Any]], version: str) -> None:
+        self.objects, self._version = found, version
+        self._failures, self.problem = 0, None
+        self._changed()
+
+    async def _watch(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_WATCH_S + 30)
+        try:
+            response = await self._ask(
+                watch=True,
+                resource_version=self._version,
+                allow_watch_bookmarks=True,
+                timeout_seconds=_WATCH_S,
+                _preload_content=False,
+                _request_timeout=timeout,
+            )
+        except ApiException as error:
+            if error.status == _GONE:
+                raise _GoneError from None
+            raise
+        try:
+            if response.status != 200:
+                if response.status == _GONE:
+                    raise _GoneError
+                raise ApiException(status=response.status)
+            if self.problem is not None:
+                self.problem = None
+                self._changed()
+            async for line in response.content:
+                self._event(orjson.loads(line))
+                self._failures = 0
+        finally:
+            response.close()
+
+    def _event(self, event: Any) -> None:
+        document = event.get("object") if isinstance(event, dict) else None
+        if not isinstance(document, dict) or self.objects is None:
+            raise _UnexpectedError("an event without an object")
+        kind = event.get("type")
+        if kind == "ERROR":
+            if document.get("code") == _GONE:
+                raise _GoneError
+            raise _UnexpectedError(f"the watch ended with the code {document.get('code')}")
+        self._version = str((document.get("metadata") or {}).get("resourceVersion") or self._version)
+        if kind == "DELETED":
+            self.objects.pop(key_of(document), None)
+        elif kind in ("ADDED", "MODIFIED"):
+            self.objects[key_of(document)] = document
+        if kind != "BOOKMARK":
+            self._changed()
+
+
+class _GoneError(Exception):
+    """The API server has forgotten the version from which the watch would go on."""
+
+
+class _UnexpectedError(Exception):
+    """The answer has another form than Kubernetes documents."""
+
+
+def _told(error: ApiException) -> str:
+    match error.status:
+        case 403:
+            return "HTTP 403: the account may not get, list and watch them; a Role or ClusterRole has to allow it"
+        case 404:
+            return "HTTP 404: the API server does not know them; is flink-kubernetes-operator installed?"
+        case 400:
+            return "HTTP 400: the API server refuses the request; is the selector right?"
+    return f"the API server answers HTTP {error.status}"

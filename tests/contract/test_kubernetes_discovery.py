@@ -1,0 +1,269 @@
+"""Flink clusters in Kubernetes are found by the official client, at a small API server of these tests.
+
+No real cluster was at hand. ``tests/support/kubernetes_server.py`` does what Kubernetes documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager
+
+import pytest
+
+from backend.domain.address_rules import AddressRules
+from backend.domain.connection import ANYWHERE, ConnectionOptions, Reach, parse_reference
+from backend.domain.discovery import KubernetesSd, TargetTemplate
+from collectors.discovery.kubernetes import KubernetesFinder
+from tests.support.kubernetes_server import (
+    blue_green,
+    flink_deployment,
+    kubeconfig,
+    serving_kubernetes,
+    session_job,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+class Notes:
+    """Keeps the newest note of a finder, and lets a test wait for one."""
+
+    def __init__(self):
+        self.newest = None
+        self.problem = None
+        self.least_count = None
+        self._noted = asyncio.Event()
+
+    def found(self, found):
+        self.newest, self.problem = found, None
+        self.least_count = min(len(found.targets), self.least_count or len(found.targets))
+        self._noted.set()
+
+    def failed(self, problem):
+        self.problem = problem
+        self._noted.set()
+
+    @property
+    def names(self):
+        return None if self.newest is None else {t.name for t in self.newest.targets}
+
+    async def until(self, is_so):
+        async with asyncio.timeout(30):
+            while not is_so():
+                self._noted.clear()
+                await self._noted.wait()
+
+
+async def no_pause(seconds, stop):
+    # The pauses of the product are seconds. One round of the loop lets the server work.
+    await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def server():
+    async with serving_kubernetes() as running:
+        yield running
+
+
+@pytest.fixture
+def section(server, tmp_path):
+    def of(**changes):
+        options = {"namespaces": ("flink",), "kubeconfig": kubeconfig(server, tmp_path)} | changes
+        return KubernetesSd("cluster", "eu-1", **options)
+
+    return of
+
+
+@asynccontextmanager
+async def finding(section, limits=ANYWHERE):
+    notes = Notes()
+    finder = KubernetesFinder(section, limits, pause=no_pause)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(finder.run(notes, asyncio.Event()))
+        try:
+            yield notes
+        finally:
+            task.cancel()
+
+
+async def test_a_deployment_is_found_with_the_identity_of_its_jobs(server, section):
+    await server.put(flink_deployment("payments", spec={"ingress": {"template": "{{name}}.flink.example"}}))
+    await server.put(flink_deployment("early", status={"jobManagerDeploymentStatus": "DEPLOYING"}))
+    await server.put(flink_deployment("elsewhere", "other"))
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names)
+
+    (target,) = notes.newest.targets
+    assert (target.url, target.ui_url) == ("http://payments-rest.flink.svc:8081", "http://payments.flink.example")
+    assert target.labels == {"deployment": "eu-1/flink/payments", "cluster": "eu-1", "namespace": "flink"}
+    assert not target.is_paused
+    assert notes.problem is None
+
+
+async def test_changes_are_seen_while_they_happen(server, section):
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.newest is not None)
+        await server.put(flink_deployment("a", status={"jobManagerDeploymentStatus": "DEPLOYING"}))
+        await server.put(flink_deployment("a"))
+        await notes.until(lambda: notes.names == {"flink/a"})
+        await server.put(flink_deployment("a", status={"lifecycleState": "SUSPENDED"}))
+        await notes.until(lambda: notes.newest.targets[0].is_paused)
+        await server.delete("flinkdeployments", "flink", "a")
+        await notes.until(lambda: notes.names == set())
+
+
+async def test_blue_and_green_and_session_clusters_are_chosen_by_what_the_selector_matches(server, section):
+    for color in ("blue", "green"):
+        await server.put(flink_deployment(f"pay-{color}", owner="pay"))
+    await server.put(flink_deployment("session"))
+    await server.put(flink_deployment("mine", labels={"team": "a"}))
+    await server.put(flink_deployment("other", labels={"team": "b"}))
+    await server.put(blue_green("pay", team="a"))
+    await server.put(session_job("job", "session", team="a"))
+    async with finding(section(selector="team=a")) as notes:
+        await notes.until(lambda: notes.names and len(notes.names) == 4)
+
+    assert notes.names == {"flink/pay-blue", "flink/pay-green", "flink/session", "flink/mine"}
+    of_pay = [t.labels for t in notes.newest.targets if "pay" in t.name]
+    assert {(x["deployment"], x["color"]) for x in of_pay} == {("eu-1/flink/pay", c) for c in ("blue", "green")}
+
+
+async def test_a_long_list_comes_in_pages_and_a_token_that_expires_begins_it_anew(server, section):
+    for n in range(7):
+        await server.put(flink_deployment(f"a{n}"))
+    server.page_max = 3
+    listed = server.handle
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names and len(notes.names) == 7)
+    assert sum("continue=" in path for path in server.asked) == 2
+    assert listed is not None
+
+
+async def test_an_expired_version_is_listed_anew_and_what_vanished_meanwhile_is_noticed(server, section):
+    for name in ("a", "b"):
+        await server.put(flink_deployment(name))
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names == {"flink/a", "flink/b"})
+        lists = server.list_count
+        server.is_down = True
+        await server.cut()
+        await notes.until(lambda: notes.problem is not None)
+        assert "503" in notes.problem
+        await server.delete("flinkdeployments", "flink", "a")
+        server.forget()
+        assert notes.names == {"flink/a", "flink/b"}
+        server.is_down = False
+        await notes.until(lambda: notes.names == {"flink/b"} and notes.problem is None)
+    assert server.list_count > lists
+
+
+async def test_a_watch_that_is_cut_goes_on_without_a_new_list(server, section):
+    await server.put(flink_deployment("a"))
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names == {"flink/a"})
+        lists, watches = server.list_count, server.watch_count
+        await server.cut()
+        await server.put(flink_deployment("b"))
+        await notes.until(lambda: notes.names == {"flink/a", "flink/b"})
+        assert server.list_count == lists
+        assert server.watch_count > watches
+        assert notes.least_count == 1
+
+
+@pytest.mark.parametrize("plural", ["flinkdeployments", "flinksessionjobs", "flinkbluegreendeployments"])
+async def test_a_missing_permission_is_told_with_its_cure_and_ends_no_target(server, section, plural):
+    await server.put(flink_deployment("a"))
+    server.forbidden = {(plural, "flink")}
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.problem is not None)
+        assert f"{plural} in namespace flink: HTTP 403" in notes.problem
+        assert "get, list and watch" in notes.problem
+        assert notes.newest is None
+        server.forbidden = set()
+        await notes.until(lambda: notes.names == {"flink/a"} and notes.problem is None)
+
+
+async def test_an_operator_without_the_newer_kinds_is_enough(server, section):
+    await server.put(flink_deployment("a"))
+    server.unknown = {"flinkbluegreendeployments", "flinksessionjobs"}
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names == {"flink/a"})
+        assert notes.problem is None
+
+
+async def test_a_cluster_without_the_operator_is_told(server, section):
+    server.unknown = {"flinkdeployments"}
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.problem is not None and "404" in notes.problem)
+        assert "flink-kubernetes-operator" in notes.problem
+        assert notes.newest is None
+
+
+async def test_credentials_that_expired_are_read_again(server, section, tmp_path):
+    await server.put(flink_deployment("a"))
+    server.token = "another"
+    async with finding(section(namespaces=())) as notes:
+        server.token = "a third"
+        await notes.until(lambda: notes.problem is not None)
+        assert "401" in notes.problem
+        assert "another" not in notes.problem
+        kubeconfig(server, tmp_path)
+        await notes.until(lambda: notes.names == {"flink/a"})
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "kind: Config", "[]", "clusters: [1]"])
+async def test_a_wrong_kubeconfig_is_told(server, section, tmp_path, content):
+    one = section()
+    path = tmp_path / "kubeconfig"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    async with finding(one) as notes:
+        await notes.until(lambda: notes.problem is not None)
+    assert f"{path} cannot be used" in notes.problem
+    assert "\n" not in notes.problem
+
+
+async def test_without_a_pod_and_a_kubeconfig_the_cure_is_told(section, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with finding(section(kubeconfig=None)) as notes:
+        await notes.until(lambda: notes.problem is not None)
+    assert "name a kubeconfig" in notes.problem
+
+
+async def test_hostile_names_and_addresses_that_are_not_allowed_are_left_out(server, section):
+    await server.put(flink_deployment("a"))
+    await server.put(flink_deployment("b", spec={"flinkConfiguration": {"rest.port": "80@169.254.169.254"}}))
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.newest is not None)
+    assert notes.names == {"flink/a"}
+    assert notes.newest.left_out == ("FlinkDeployment flink/b has a rest.port that is no port",)
+
+    async with finding(section(), Reach(AddressRules(False, ("*.other.svc",)))) as notes:
+        await notes.until(lambda: notes.newest is not None)
+    assert notes.names == set()
+    assert "BARRIERSCOPE_ALLOWED_TARGETS" in notes.newest.left_out[0]
+
+
+async def test_credentials_with_tls_go_to_clusters_with_tls_only(server, section):
+    await server.put(flink_deployment("a"))
+    await server.put(flink_deployment("b", spec={"flinkConfiguration": {"security.ssl.rest.enabled": "true"}}))
+    template = TargetTemplate(connection=ConnectionOptions(ca=parse_reference("file:/ca.pem")))
+    async with finding(section(template=template)) as notes:
+        await notes.until(lambda: notes.newest is not None)
+    assert [t.url for t in notes.newest.targets] == ["https://b-rest.flink.svc:8081"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+async def test_kubectl_reads_the_same_server(server, tmp_path):
+    await server.put(flink_deployment("a"))
+    # kubectl sends no token without TLS.
+    server.token = ""
+    path = "/apis/flink.apache.org/v1beta1/namespaces/flink/flinkdeployments?limit=1"
+    command = ("kubectl", "--kubeconfig", kubeconfig(server, tmp_path), "get", "--raw", path)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+
+    assert process.returncode == 0
+    assert b'"name": "a"' in output

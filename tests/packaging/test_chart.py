@@ -86,7 +86,9 @@ def test_every_container_has_a_confined_security_context_and_limits(name):
     for pod in pods_of(name):
         spec = pod["spec"]
         creates_pods = spec["serviceAccountName"] == "rel-barrierscope-pipeline"
-        assert spec["automountServiceAccountToken"] is creates_pods
+        reads_flink = spec["serviceAccountName"] == "rel-barrierscope-collector"
+        assert spec["automountServiceAccountToken"] is (creates_pods or reads_flink)
+        assert reads_flink == (name == "discovery" and "collector" in pod["metadata"]["labels"].values())
         assert creates_pods == (name == "spark-on-kubernetes" and "pipeline" in pod["metadata"]["labels"].values())
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] > 0

@@ -44,6 +44,24 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/* The sections that read the cluster of this release, as a list in JSON: those without a kubeconfig. */}}
+{{- define "barrierscope.clusterSections" -}}
+{{- $found := list }}
+{{- range (dig "kubernetes" list .Values.discovery) }}
+{{- if not .kubeconfig }}{{- $found = append $found . }}{{- end }}
+{{- end }}
+{{- if and .Values.collector.enabled $found }}{{ toJson $found }}{{- end }}
+{{- end }}
+
+{{/* The account of a collector that reads the cluster: its own one, unless the release uses an existing account. */}}
+{{- define "barrierscope.collectorAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- include "barrierscope.fullname" . }}-collector
+{{- else }}
+{{- include "barrierscope.serviceAccountName" . }}
+{{- end }}
+{{- end }}
+
 {{/* A digest overrides a tag. */}}
 {{- define "barrierscope.image" -}}
 {{- if .Values.image.digest -}}
@@ -305,6 +323,10 @@ labels:
 {{- if and (eq .component "pipeline") (include "barrierscope.sparkOnKubernetes" .root) }}
 serviceAccountName: {{ include "barrierscope.pipelineAccountName" .root }}
 # Spark creates and deletes pods of executors.
+automountServiceAccountToken: true
+{{- else if and (eq .component "collector") (include "barrierscope.clusterSections" .root) }}
+serviceAccountName: {{ include "barrierscope.collectorAccountName" .root }}
+# The discovery reads Flink's resources.
 automountServiceAccountToken: true
 {{- else }}
 serviceAccountName: {{ include "barrierscope.serviceAccountName" .root }}

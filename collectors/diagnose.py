@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
@@ -51,6 +50,8 @@ from collectors.spark.asking import answer_of_spark
 from collectors.spark.event_log import Observe
 from collectors.step_line import ShowStep, StepLine
 from collectors.time_left import TOTAL_S, TimeLeft
+from collectors.wall_clock import WallClock
+from collectors.watching import watch
 
 TIMEOUT_S: Final = 10.0
 ENDED_MAX: Final = 5
@@ -76,6 +77,7 @@ def run(
     observe: Observe | None = None,
     reach: Reach = ANYWHERE,
     fail_on: FailOn | None = None,
+    is_watch: bool = False,
 ) -> int:
     """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target and one of its jobs could be read.
 
@@ -85,6 +87,7 @@ def run(
 
     With ``is_quick``, do not wait until the engine has fetched its metrics a second time. After ``deadline_s``, print
     what is known by then, and what was left out. ``fail_on`` makes the code tell of the jobs too (``finishing``).
+    With ``is_watch``, show the target until a key ends it (``watching``).
 
     Raises:
         InvalidInputError: the format or the address is not valid, or no job has the name or id ``job``.
@@ -92,6 +95,8 @@ def run(
         WrongRootError: Flink's REST is at another path of this address, which the message names.
         TargetProtocolError: the target's response is not one that Flink sends.
     """
+    if is_watch:
+        return watch(url, job=job, reach=reach)
     try:
         wanted = Wanted(job, DiagnosisFormat(output_format), is_verbose, fail_on)
     except ValueError:
@@ -303,19 +308,6 @@ def _job_answer(
         input_per_s=input_per_s(evidence),
         advice=advice,
     )
-
-
-class WallClock:
-    """The machine's clocks. The store has the same class, but importing that class would import a database driver."""
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(time.time(), UTC)
-
-    def monotonic_s(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def _shown(url: str) -> str:

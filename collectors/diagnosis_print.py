@@ -46,7 +46,7 @@ _SEEN = (
 _MORE = "More with --verbose: all evidence, and the reasons, risks and rollback of each change."
 
 # Health is shown as an icon, a word and a colour, so that a reader who cannot see one of them still has the others.
-_HEALTH = {
+HEALTH_WORDS = {
     Health.HEALTHY: ("✔", "healthy", "green"),
     Health.SLOW: ("▲", "slow", "yellow"),
     Health.FAILING: ("✖", "failing", "red"),
@@ -55,7 +55,7 @@ _HEALTH = {
     Health.TOO_FEW: ("?", "too few checkpoints", "cyan"),
     Health.OFF: ("▲", "checkpointing off", "yellow"),
 }
-_KIND = {
+KIND_WORDS = {
     VerdictKind.NONE: "nothing holds the barrier",
     VerdictKind.CAPACITY: "vertex at capacity",
     VerdictKind.STRAGGLER: "straggler",
@@ -283,11 +283,11 @@ def _is_same(expected: ExpectedOut) -> bool:
 
 
 def _title(job: JobAnswer) -> Text:
-    icon, word, colour = _HEALTH[job.diagnosis.health]
+    icon, word, colour = HEALTH_WORDS[job.diagnosis.health]
     title = Text(f"{icon} {say.vertex(job.name)}", style="bold")
     title.append("  ")
     title.append(word, style=f"bold {colour}")
-    title.append(f"  {_KIND[job.diagnosis.verdict.kind]}", style="bold")
+    title.append(f"  {KIND_WORDS[job.diagnosis.verdict.kind]}", style="bold")
     if job.mode == AT_LEAST_ONCE:
         # The other modes are told by the settings. This one changes what a failure costs.
         title.append(f"  {MODE_WORDS[job.mode]}", style="dim")
@@ -410,16 +410,16 @@ def as_markdown(answer: Answer) -> str:
 
 def _job_markdown(job: JobAnswer) -> list[str]:
     verdict = job.diagnosis.verdict
-    _, word, _ = _HEALTH[job.diagnosis.health]
+    _, word, _ = HEALTH_WORDS[job.diagnosis.health]
     lines = [
-        f"### {escaped(say.vertex(job.name))}: {word}, {_KIND[verdict.kind]}",
+        f"### {escaped(say.vertex(job.name))}: {word}, {KIND_WORDS[verdict.kind]}",
         "",
         escaped(verdict.sentence),
         "",
         "| | |",
         "|---|---|",
         f"| Health | {word} |",
-        f"| Cause | {_KIND[verdict.kind]} |",
+        f"| Cause | {KIND_WORDS[verdict.kind]} |",
     ]
     lines += [f"| {label.capitalize()} | {escaped(value)} |" for label, value in _facts(job)]
     if verdict.evidence:

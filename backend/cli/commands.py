@@ -135,5 +135,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Migrate the database to the schema of this version.",
         "barrierscope migrate --wait 2min",
     ),
+    "completion": Entry(
+        "backend.cli.completion:completion",
+        "Print or install the completion of commands for a shell.",
+        "barrierscope completion bash --install",
+    ),
     "version": Entry("backend.cli.version:version", "Print the version.", "barrierscope version --format json"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +11,7 @@ from backend.cli import connection_options
 from backend.cli.entry_points import load_role
 from backend.cli.options import ReportFormat, seconds
 from backend.domain.connection import PLAIN
+from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.fail_on import FailOn
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ def diagnose(
         FailOn | None,
         typer.Option(help="Exit with code 3 if a job is failing, or also slow, or also if a change is recommended."),
     ] = None,
+    is_watch: Annotated[
+        bool, typer.Option("--watch", help="Show the target live in the terminal, until q is pressed.")
+    ] = False,
     bearer: connection_options.Bearer = None,
     user: connection_options.User = None,
     headers: connection_options.Headers = None,
@@ -88,6 +92,9 @@ def diagnose(
     """
     from backend.settings import load_settings
 
+    if is_watch:
+        files = {"--log": logs, "--event-log": event_logs, "--spark-checkpoint": spark_checkpoints}
+        _refuse_beside_watch(url, files, output_format, is_quick=is_quick, fail_on=fail_on)
     if spark_checkpoints:
         raise typer.Exit(
             load_role("diagnose-spark-checkpoint")(
@@ -116,8 +123,35 @@ def diagnose(
         observe=_parser_of_spark() if event_logs else None,
         reach=connection_options.reach_of(options),
         fail_on=fail_on,
+        is_watch=is_watch,
     )
     raise typer.Exit(code)
+
+
+def _refuse_beside_watch(
+    url: str,
+    files: Mapping[str, list[str] | None],
+    output_format: ReportFormat,
+    *,
+    is_quick: bool,
+    fail_on: FailOn | None,
+) -> None:
+    """Refuse what a view that goes on has no use for."""
+    others = {
+        **{name: bool(given) for name, given in files.items()},
+        "--format": output_format is not ReportFormat.TEXT,
+        "--quick": is_quick,
+        "--fail-on": fail_on is not None,
+    }
+    problems = [
+        FieldProblem(name, "cannot be used with --watch", f"{name} or --watch")
+        for name, is_set in others.items()
+        if is_set
+    ]
+    if not url:
+        problems.append(FieldProblem("URL", "is missing", "the address of a target, with --watch"))
+    if problems:
+        raise InvalidInputError(problems, what="option")
 
 
 def _parser_of_spark() -> Callable[[SparkPushIn], list[JobObservation]]:

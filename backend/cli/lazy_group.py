@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 import typer.main
+from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
 
 from backend.cli.commands import COMMANDS, Entry
@@ -65,6 +66,11 @@ class LazyGroup(TyperGroup):
         """Return the names that begin with ``incomplete`` without importing the commands."""
         with self._listing():
             return list(super().shell_complete(ctx, incomplete))
+
+    def _main_shell_completion(self, *values: Any, **named: Any) -> None:
+        """Answer a shell that asks for completions. Typer knows its shells only after this call."""
+        get_completion_inspect_parameters()
+        super()._main_shell_completion(*values, **named)
 
     @contextmanager
     def _listing(self) -> Iterator[None]:

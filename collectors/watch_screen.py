@@ -1,0 +1,111 @@
+"""Draws what ``diagnose --watch`` shows. Names come from a foreign engine, so they are never read as markup."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from backend.domain import spelling
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.text import printable
+from collectors.diagnosis_print import HEALTH_WORDS, KIND_WORDS
+from collectors.watch_rows import Selection, SubtaskRow, WatchedJob, subtask_rows
+
+KEYS = "↑ ↓ job   < > checkpoint   q quit"
+_JOBS_MAX = 8
+# The lines around the two tables: title, verdict, heads, checkpoint, and the keys.
+_LINES_AROUND = 10
+_MISSING = "-"
+_STATUS = {
+    CheckpointStatus.IN_PROGRESS: ("in progress", "cyan"),
+    CheckpointStatus.COMPLETED: ("completed", "green"),
+    CheckpointStatus.FAILED: ("failed", "red"),
+}
+
+
+def screen(selection: Selection, *, title: str, notice: str, height: int) -> RenderableType:
+    """Return the whole screen, at most ``height`` lines of it with content."""
+    parts: list[RenderableType] = [_line(title, style="bold")]
+    job = selection.shown
+    if job is None:
+        parts.append(_line(notice or "no job is running"))
+        return Group(*parts, _line(KEYS, style="dim"))
+    parts.append(_jobs(selection))
+    if job.diagnosis is not None:
+        parts.append(Text(printable(job.diagnosis.verdict.sentence)))
+    checkpoint = selection.checkpoint
+    if checkpoint is None:
+        parts.append(_line("no checkpoint yet"))
+    else:
+        parts.append(_head(job, checkpoint))
+        left = height - _LINES_AROUND - min(len(selection.jobs), _JOBS_MAX)
+        parts.append(_subtasks(subtask_rows(job, checkpoint), most=max(left, 3)))
+    if notice:
+        parts.append(_line(notice, style="yellow"))
+    parts.append(_line(f"{KEYS}   values are the engine's own", style="dim"))
+    return Group(*parts)
+
+
+def _line(text: str, *, style: str = "") -> Text:
+    return Text(printable(text), style=style, overflow="ellipsis", no_wrap=True)
+
+
+def _jobs(selection: Selection) -> Table:
+    jobs, shown = selection.jobs, selection.shown
+    place = next((n for n, job in enumerate(jobs) if job is shown), 0)
+    first = min(max(0, place - _JOBS_MAX + 1), max(0, len(jobs) - _JOBS_MAX))
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=False)
+    for column in ("mark", "job", "health", "verdict"):
+        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    for job in jobs[first : first + _JOBS_MAX]:
+        mark = ">" if job is shown else " "
+        if job.diagnosis is None:
+            table.add_row(mark, Text(printable(job.name)), Text(printable(job.engine_state)), "")
+            continue
+        icon, word, color = HEALTH_WORDS[job.diagnosis.health]
+        health = Text(f"{icon} {word}", style=color)
+        table.add_row(mark, Text(printable(job.name)), health, Text(KIND_WORDS[job.diagnosis.verdict.kind]))
+    if len(jobs) > _JOBS_MAX:
+        table.add_row("", Text(f"{len(jobs)} jobs"), "", "")
+    return table
+
+
+def _head(job: WatchedJob, checkpoint: Checkpoint) -> Text:
+    header = checkpoint.header
+    word, color = _STATUS[header.status]
+    took_ms = header.end_to_end_duration_ms
+    if header.status is CheckpointStatus.IN_PROGRESS:
+        took_ms = max(0, round((job.now - header.triggered_at).total_seconds() * 1000))
+    took = "" if took_ms is None else f" · {spelling.duration(took_ms)}"
+    acknowledged = f" · {header.acknowledged_count} of {header.subtask_count} subtasks acknowledged"
+    return Text.assemble(f"checkpoint {header.checkpoint_id} ", (word, color), f"{took}{acknowledged}")
+
+
+def _subtasks(rows: list[SubtaskRow], *, most: int) -> RenderableType:
+    if not rows:
+        return Text("its subtasks are not known", style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("subtask", no_wrap=True, overflow="ellipsis", ratio=1)
+    for column in ("acknowledged", "start delay", "alignment", "sync", "async", "busy", "pressed"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows[:most]:
+        table.add_row(
+            Text("culprit" if row.is_named else "suspect" if row.is_suspect else "", style="red"),
+            Text(printable(f"{row.vertex} {row.subtask}")),
+            Text("pending", style="cyan") if row.ack_delay_ms is None else Text(spelling.duration(row.ack_delay_ms)),
+            *(_ms(ms) for ms in (row.start_delay_ms, row.alignment_ms, row.sync_ms, row.async_ms)),
+            *(_ratio(ratio) for ratio in (row.busy_ratio, row.backpressured_ratio)),
+        )
+    if len(rows) > most:
+        table.add_row("", Text(f"and {len(rows) - most} more", style="dim"), *[""] * 7)
+    return table
+
+
+def _ms(value: int | None) -> str:
+    return _MISSING if value is None else spelling.duration(value)
+
+
+def _ratio(value: float | None) -> str:
+    return _MISSING if value is None else spelling.percent(value)

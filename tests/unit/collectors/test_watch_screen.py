@@ -1,0 +1,74 @@
+"""Tests of the screen of ``diagnose --watch``."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+
+from rich.console import Console
+
+from backend.domain.topology import Topology, Vertex
+from backend.domain.verdict import Confidence, Diagnosis, Health, Verdict, VerdictKind
+from collectors.watch_rows import Selection, WatchedJob
+from collectors.watch_screen import screen
+from tests.support import observations
+from tests.support.observations import NOW, SINK, SOURCE, TOPOLOGY
+
+_SLOW = Diagnosis(Health.SLOW, Verdict(VerdictKind.CAPACITY, "Checkpoints are slow.", Confidence.HIGH))
+
+
+def _drawn(selection: Selection, *, notice: str = "", height: int = 40, width: int = 110) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
+    console.print(screen(selection, title="http://flink:8081", notice=notice, height=height))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def _job(*checkpoints, name="orders", topology=TOPOLOGY, run="a") -> WatchedJob:
+    return WatchedJob(run, name, "RUNNING", _SLOW, topology, checkpoints, (), NOW)
+
+
+def test_the_running_checkpoint_has_its_age_and_its_pending_subtasks():
+    opened = observations.in_progress(7, acknowledged_count=2, with_details=True)
+    opened = replace(opened, header=replace(opened.header, triggered_at=NOW - timedelta(seconds=12)))
+
+    text = _drawn(Selection(jobs=(_job(opened),)))
+
+    assert "checkpoint 7 in progress · 12.0 s · 2 of 6 subtasks acknowledged" in text
+    assert "pending" in text
+    assert "Checkpoints are slow." in text
+
+
+def test_names_are_no_markup_and_no_control_characters():
+    vertices = (Vertex(SOURCE, "[red]evil[/red]", 3), Vertex(SINK, "a\x1b[2Jb", 3))
+    job = _job(observations.completed(1), name="[bold]x[/bold]\x07", topology=Topology(vertices))
+
+    text = _drawn(Selection(jobs=(job,)))
+
+    assert "[red]evil[/red]" in text
+    assert "[bold]x[/bold]" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_a_low_terminal_says_how_many_subtasks_are_left_out():
+    text = _drawn(Selection(jobs=(_job(observations.completed(1)),)), height=15)
+
+    assert "and 2 more" in text
+    assert len(text.splitlines()) <= 15
+
+
+def test_of_many_jobs_the_selected_one_is_in_sight():
+    jobs = tuple(_job(observations.completed(1), name=f"job-{n}", run=str(n)) for n in range(20))
+
+    text = _drawn(Selection(jobs=jobs, job_id="15"))
+
+    assert "job-15" in text
+    assert "job-0 " not in text
+    assert "20 jobs" in text
+
+
+def test_a_failed_reading_is_said_and_no_job_is_no_error():
+    assert "what is shown is old" in _drawn(Selection(jobs=(_job(),)), notice="what is shown is old: no answer")
+    assert "no job is running" in _drawn(Selection())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from functools import cache
 
 import kubernetes_validate
@@ -132,7 +133,7 @@ def test_selectors_match_only_the_pods_of_their_component(name):
             case "NetworkPolicy":
                 selectors.append((manifest, spec["podSelector"]["matchLabels"]))
 
-    assert len(selectors) >= 3
+    assert len(selectors) >= (2 if name == "trial" else 3)
     for manifest, selector in selectors:
         assert "helm.sh/chart" not in selector
         found = [c for c, labels in pods.items() if selector.items() <= labels.items()]
@@ -167,7 +168,7 @@ def test_every_command_exists_and_accepts_its_options(name):
         found = command[words[0]]
         if hasattr(found, "commands") and len(words) > 1:
             found = found.commands[words[1]]
-        known = {option for parameter in found.params for option in parameter.opts}
+        known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
         assert {w.partition("=")[0] for w in words if w.startswith("--")} <= known, words
 
 
@@ -457,12 +458,12 @@ def test_the_readme_describes_exactly_the_values():
     assert described == _paths(values)
 
 
-def test_chart_and_package_have_the_same_version():
+def test_the_chart_of_a_checkout_has_the_version_of_a_build_without_tags():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    package = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
 
-    assert package is not None
-    assert chart["appVersion"] == package[1]
+    # `make release` writes the version of the tag into the packed chart.
+    assert chart["version"] == chart["appVersion"] == hatch["version"]["fallback-version"].removesuffix(".dev0")
 
 
 def test_the_image_agrees_with_the_chart():

@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- range (dig "kubernetes" list .Values.discovery) }}
 {{- if not .kubeconfig }}{{- $found = append $found . }}{{- end }}
 {{- end }}
-{{- if and .Values.collector.enabled $found }}{{ toJson $found }}{{- end }}
+{{- if and (or .Values.collector.enabled .Values.trial.enabled) $found }}{{ toJson $found }}{{- end }}
 {{- end }}
 
 {{/* The account of a collector that reads the cluster: its own one, unless the release uses an existing account. */}}
@@ -289,7 +289,11 @@ volumeMounts:
     mountPath: /etc/barrierscope/receivers
     readOnly: true
   {{- end }}
-  {{- if and (eq .component "collector") .root.Values.targets }}
+  {{- if eq .component "trial" }}
+  - name: data
+    mountPath: /var/lib/barrierscope
+  {{- end }}
+  {{- if and (has .component (list "collector" "trial")) (or .root.Values.targets .root.Values.discovery) }}
   - name: targets
     mountPath: /etc/barrierscope/targets
     readOnly: true
@@ -324,7 +328,7 @@ labels:
 serviceAccountName: {{ include "barrierscope.pipelineAccountName" .root }}
 # Spark creates and deletes pods of executors.
 automountServiceAccountToken: true
-{{- else if and (eq .component "collector") (include "barrierscope.clusterSections" .root) }}
+{{- else if and (has .component (list "collector" "trial")) (include "barrierscope.clusterSections" .root) }}
 serviceAccountName: {{ include "barrierscope.collectorAccountName" .root }}
 # The discovery reads Flink's resources.
 automountServiceAccountToken: true
@@ -339,6 +343,10 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
+  {{- if eq .component "trial" }}
+  # PostgreSQL refuses a folder whose permissions the cluster has widened for fsGroup.
+  fsGroupChangePolicy: OnRootMismatch
+  {{- end }}
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 {{- with $values.priorityClassName }}
 priorityClassName: {{ . }}
@@ -373,7 +381,12 @@ volumes:
     configMap:
       name: {{ include "barrierscope.fullname" .root }}-pipeline-executor
   {{- end }}
-  {{- if and (eq .component "collector") .root.Values.targets }}
+  {{- if eq .component "trial" }}
+  - name: data
+    persistentVolumeClaim:
+      claimName: {{ include "barrierscope.fullname" .root }}-trial
+  {{- end }}
+  {{- if and (has .component (list "collector" "trial")) (or .root.Values.targets .root.Values.discovery) }}
   - name: targets
     configMap:
       name: {{ include "barrierscope.fullname" .root }}-targets

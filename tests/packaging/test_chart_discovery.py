@@ -99,3 +99,22 @@ def test_a_discovery_without_allowed_hosts_is_refused_with_the_cure():
 def test_a_section_of_another_form_is_refused(wrong):
     with pytest.raises(HelmError, match=r"discovery|'file_sd', 'http_sd', 'kubernetes'"):
         render(put(_GOOD, "discovery", wrong))
+
+
+@pytest.mark.parametrize("component", ["collector", "trial"])
+def test_a_discovery_without_targets_is_mounted_and_the_account_may_read_the_cluster(component):
+    values = put(put(_GOOD, "trial", {"enabled": component == "trial"}), "database", {})
+    manifests = render(values if component == "trial" else _GOOD)
+    (config,) = [m for m in manifests if m["kind"] == "ConfigMap" and "targets.yaml" in m["data"]]
+    spec = template_of(manifest_of(manifests, "Deployment", component))["spec"]
+    container = spec["containers"][0]
+    environment = {e["name"]: e.get("value") for e in container["env"]}
+    (mount,) = [m for m in container["volumeMounts"] if m["name"] == "targets"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "targets"]
+    bindings = [m for m in manifests if m["kind"] == "RoleBinding"]
+
+    assert environment["BARRIERSCOPE_TARGETS_FILE"] == f"{mount['mountPath']}/targets.yaml"
+    assert environment["BARRIERSCOPE_ALLOWED_TARGETS"].startswith("*.payments.svc,")
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    assert spec["automountServiceAccountToken"] is True
+    assert {b["subjects"][0]["name"] for b in bindings} == {spec["serviceAccountName"]}

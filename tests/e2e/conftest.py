@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.running_up import Up, processes_of
+from backend.cli.stack import METERED
+from tests.support.running_up import Up, folder_modes, free_ports, processes_of
 
 
 @pytest.fixture
@@ -40,10 +41,17 @@ class LiveUp:
     def __init__(self, folder: Path) -> None:
         self._data = folder / "data"
         self._runs: list[Up] = []
+        self.modes = folder_modes(folder)
+        """The modes of the folders above the data folder before the first start."""
+        self.metrics_ports = free_ports(len(METERED))
+        """The ports of the metrics of the roles."""
 
     def __call__(self) -> Up:
+        """Return a ready instance, which is started if there is none. It uses the port of the one before it."""
         if not self._runs or self._runs[-1].process.poll() is not None:
-            self._runs.append(Up(self._data))
+            port = self._runs[-1].port if self._runs else None
+            metered = ("--metrics-port", str(self.metrics_ports[0]))
+            self._runs.append(Up(self._data, *metered, port=port, BARRIERSCOPE_ALERT_INTERVAL_S="1"))
         self._runs[-1].wait_until_says("ready: open")
         return self._runs[-1]
 

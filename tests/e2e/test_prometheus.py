@@ -1,5 +1,7 @@
 """Debian's Prometheus reads a running ``barrierscope up``: every panel and rule has values with the labels it names.
 
+The test uses the same instance as ``test_pages.py``, because a start is slow.
+
 The commands and the expressions of ``docs/prometheus.md`` work too. If ``BARRIERSCOPE_REQUIRE_PROMETHEUS`` is set,
 these tests fail on a machine without Prometheus. Otherwise, they are skipped.
 """
@@ -29,22 +31,12 @@ from tests.support.prometheus import (
     prometheus,
     rules_of,
 )
-from tests.support.running_up import free_port
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 DOCUMENT = (ROOT / "docs" / "prometheus.md").read_text()
 _COMPARISON = re.compile(r"\s(?:>=?|<|==)\s(?:bool\s)?")
-
-
-@pytest.fixture
-def ports() -> list[int]:
-    """Return ports for the metrics of the roles, one after the other."""
-    while True:
-        first = free_port()
-        if first < 65_000:
-            return [first + n for n, _ in enumerate(METERED)]
 
 
 def flink_exporter(job_id: str) -> ThreadingHTTPServer:
@@ -112,10 +104,9 @@ def answers(server: Prometheus, expression: Expression) -> bool:
 _ONLY_IN_TROUBLE = {"BarrierscopeDeliveriesWaiting"}
 
 
-def test_every_panel_and_rule_has_values_with_the_labels_that_it_names(start, ports, tmp_path, flink):
-    up = start("--metrics-port", str(ports[0]), BARRIERSCOPE_ALERT_INTERVAL_S="1")
-    up.wait_until_says("ready")
-    addresses = [f"127.0.0.1:{port}" for port in ports]
+def test_every_panel_and_rule_has_values_with_the_labels_that_it_names(live_up, tmp_path, flink):
+    up = live_up()
+    addresses = [f"127.0.0.1:{port}" for port in live_up.metrics_ports]
     scrape = [*scrape_of(DOCUMENT, addresses), {"job_name": "flink", "static_configs": [{"targets": [flink]}]}]
     with prometheus(tmp_path, scrape, rules=RULE_FILES) as server:
         until(lambda: len(server.ask("barrierscope_build_info")) == len(METERED), "Prometheus reads every role")
@@ -136,8 +127,9 @@ def test_every_panel_and_rule_has_values_with_the_labels_that_it_names(start, po
         found = [r for g in server.get("/api/v1/rules")["groups"] for r in g["rules"]]
         assert {r["name"] for r in found} == {r["alert"] for r in rules}
         assert [r["lastError"] for r in found if r.get("lastError")] == []
-        until(lambda: server.ask('ALERTS{alertname="BarrierscopeCheckpointsFail"}'), "a rule for jobs fires")
-        (alert, *_) = server.ask('ALERTS{alertname="BarrierscopeCheckpointsFail", job_name="orders-aligned"}')
+        failing = 'ALERTS{alertname="BarrierscopeCheckpointsFail", job_name="orders-aligned"}'
+        until(lambda: server.ask(failing), "a rule for jobs fires")
+        (alert, *_) = server.ask(failing)
         assert alert["metric"]["target"] == "demo"
 
         _no_series_has_a_label_that_prometheus_renames(server)

@@ -56,7 +56,9 @@ def test_nothing_outlives_a_killed_up_even_if_all_of_it_is_suspended(start, fold
     until(lambda: processes_of(folder) == [], "the suspended processes are resumed or killed")
 
 
-def test_processes_left_by_a_killed_instance_are_ended_by_the_next_one(start, folder):
+def test_processes_left_by_a_killed_instance_are_ended_by_the_next_one_which_a_second_interrupt_ends_at_once(
+    start, folder
+):
     left = subprocess.Popen(["/bin/sleep", "600"])
     try:
         from backend.cli.instance import mark_process
@@ -75,3 +77,14 @@ def test_processes_left_by_a_killed_instance_are_ended_by_the_next_one(start, fo
     finally:
         left.kill()
         left.wait()
+
+    up.wait_until_says("ready: open")
+    # The orderly stop waits for the collector, which is suspended and does not react.
+    up.child("collect").suspend()
+
+    up.process.send_signal(signal.SIGINT)
+    up.wait_until_says("stopping")
+    up.process.send_signal(signal.SIGINT)
+
+    assert up.process.wait(PATIENCE_S) == 130
+    until(lambda: processes_of(folder) == [], "the server has ended as well")

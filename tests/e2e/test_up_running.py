@@ -1,4 +1,4 @@
-"""A running ``barrierscope up``: a second instance on its folder, killed child processes, and a repeated interrupt.
+"""A running ``barrierscope up``: a second instance on its folder, killed child processes, a kill, and the stop.
 
 These tests use the same instance as ``test_pages.py``, because a start is slow. If a test ends the instance,
 the next test starts a new one.
@@ -6,12 +6,27 @@ the next test starts a new one.
 
 from __future__ import annotations
 
-import signal
+import json
+import subprocess
 
 import pytest
 
-from tests.support.running_up import checkpoints_of, free_port, jobs_of, processes_of, refused
+from backend.store.wall_clock import WallClock
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
+from tests.support.running_up import (
+    COMMAND,
+    Up,
+    checkpoints_of,
+    folder_modes,
+    free_port,
+    jobs_of,
+    processes_of,
+    refused,
+    stop_max_s,
+)
 from tests.support.waiting import PATIENCE_S, until
+
+_DEMOS = 7
 
 
 def test_a_folder_in_use_is_refused_in_one_line_and_its_instance_keeps_running(live_up):
@@ -50,14 +65,58 @@ def test_a_killed_role_and_a_killed_server_are_started_again(live_up):
     assert {name: up.child(name).pid for name in roles} == roles, up.output
 
 
-def test_a_second_interrupt_ends_every_process_at_once(live_up):
-    up = live_up()
-    # The orderly stop waits for the collector, which is suspended and does not react.
-    up.child("collect").suspend()
+def _targets(up: Up, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "targets", *arguments, "--api", f"http://127.0.0.1:{up.port}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
-    up.process.send_signal(signal.SIGINT)
-    up.wait_until_says("stopping")
-    up.process.send_signal(signal.SIGINT)
 
-    assert up.process.wait(PATIENCE_S) == 130
-    until(lambda: processes_of(up.folder) == [], "the server has ended as well")
+def _job_ids(up: Up) -> set[str]:
+    return {job["id"] for job in (up.get("/api/v1/jobs?limit=100") or {"items": []})["items"]}
+
+
+def test_after_a_kill_up_has_its_whole_history_and_an_interrupt_stops_it_in_order(live_up):
+    first = live_up()
+    until(lambda: len(_job_ids(first)) >= _DEMOS, "every demo job is there")
+    assert first.page("/").text.lstrip().lower().startswith("<!doctype html")
+    assert first.page("/").url.path == "/ui/"
+    memory = first.memory_mib()
+    print(f"MiB: {sum(memory.values()):.0f}, {memory}")
+    names, jobs = jobs_of(first), _job_ids(first)
+
+    with served(RecordedFlink(RECORDINGS / "B2", at_s=60, now=WallClock().now())) as flink:
+        tried = _targets(first, "test", flink)
+        assert (tried.returncode, "Flink 1.20" in tried.stdout or "flink 1.20" in tried.stdout) == (0, True), tried
+        added = _targets(first, "add", flink, "--name", "killed", "--format", "json")
+        assert added.returncode == 0, added.stderr
+        assert json.loads(added.stdout)["url"] == flink
+        until(lambda: len(_job_ids(first)) == len(jobs) + 1, "the recorded Flink's job is there")
+        (new,) = _job_ids(first) - jobs
+        until(lambda: checkpoints_of(first, new), "the recorded checkpoints are there")
+        before = {job: checkpoints_of(first, job) for job in _job_ids(first)}
+        assert all(before.values()), before
+        first.kill()
+
+        # The new instance uses the port of the killed one, which must be free again.
+        second = live_up()
+        assert second.port == first.port
+        after = {job: checkpoints_of(second, job) for job in _job_ids(second)}
+
+    again = {name: job for name, job in jobs_of(second).items() if name in names}
+    assert again == names, f"a job keeps its id\n{second.refusals}\n{second.output}"
+    lost = {job: sorted(before[job].keys() - after.get(job, {}).keys()) for job in before}
+    assert {k: v for k, v in lost.items() if v} == {}, second.output
+    changed = [k for job in before for k in before[job] if before[job][k] != after[job][k]]
+    assert changed == []
+    until(
+        lambda: any(run not in {r for r, _ in before[job]} for job in jobs for run, _ in checkpoints_of(second, job)),
+        "checkpoints of the new runs come in",
+    )
+    assert not any("Traceback" in p.read_text() for p in second.folder.glob("logs/*.log")), second.output
+
+    stopped_s = second.interrupt()
+    print(f"stopped after {stopped_s:.1f} s")
+    assert second.process.returncode == 0
+    assert stopped_s < stop_max_s()
+    assert second.lines[-1].endswith("stopped")
+    assert processes_of(second.folder) == []
+    assert folder_modes(second.folder.parent) == live_up.modes, "the mode of a folder outside the data folder changed"

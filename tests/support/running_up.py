@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,26 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that follow each other and are free at this moment."""
+    found: list[int] = []
+    while len(found) < count:
+        port = found[-1] + 1 if found else free_port()
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except (OSError, OverflowError):
+                found.clear()
+                continue
+        found.append(port)
+    return found
+
+
+def folder_modes(folder: Path) -> dict[Path, int]:
+    """Return the modes of a folder and of all folders above it."""
+    return {p: stat.S_IMODE(p.stat().st_mode) for p in (folder, *folder.parents)}
 
 
 class Up:

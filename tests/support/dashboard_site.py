@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import httpx
 import uvicorn
@@ -16,8 +18,40 @@ from backend.api import login_page
 from backend.api.access import LOGIN_PATH
 from dashboard.role import create_app
 from tests.support.fake_api import FakeApi
-from tests.support.running_up import free_port
 from tests.support.waiting import PATIENCE_S, until
+
+_IN_USE = threading.Lock()
+"""Whether a site is served at the address of this process."""
+
+
+@cache
+def _own_socket() -> socket.socket:
+    """Return the socket on which the sites of this process listen, one after another.
+
+    It stays open, so no other process gets its port. At the same address, a browser need not start again for the next
+    site, and finds the scripts that it has compiled.
+    """
+    return _listening()
+
+
+def _listening() -> socket.socket:
+    found = socket.socket()
+    found.bind(("127.0.0.1", 0))
+    found.listen()
+    return found
+
+
+@contextmanager
+def _socket() -> Iterator[socket.socket]:
+    """Yield the socket of this process, or another one if a site is served on it."""
+    if not _IN_USE.acquire(blocking=False):
+        yield _listening()
+        return
+    try:
+        # The server closes what it listens on. The original stays open.
+        yield _own_socket().dup()
+    finally:
+        _IN_USE.release()
 
 
 @contextmanager
@@ -44,13 +78,15 @@ def site_over(fake: FakeApi, *, has_date: bool = True, api_s: float = 0.0) -> It
             own = PlainTextResponse("live")
         await own(scope, receive, send)
 
-    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", date_header=has_date)
+    config = uvicorn.Config(app, log_level="error", date_header=has_date)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, name="dashboard")
-    thread.start()
-    try:
-        until(lambda: server.started, "the dashboard serves")
-        yield f"http://127.0.0.1:{config.port}"
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE_S)
+    with _socket() as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, args=([listening],), name="dashboard")
+        thread.start()
+        try:
+            until(lambda: server.started, "the dashboard serves")
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE_S)

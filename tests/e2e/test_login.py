@@ -76,6 +76,12 @@ def guarded():
 
 
 @pytest.fixture(scope="module")
+def first(guarded):
+    """Return the address with which the browser is started. With another one for each test, it would start again."""
+    return f"http://127.0.0.1:{guarded}"
+
+
+@pytest.fixture(scope="module")
 def stranger():
     """Serve a page of another site. The browser does not send it our cookies, because its host name differs."""
     page = HTMLResponse(
@@ -90,16 +96,17 @@ def _log_in(page: Page, token: str = TOKEN) -> None:
     page.click("button")
 
 
-def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded):
-    with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
-        page.goto("/ui/targets?from=mail")
+def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded, first):
+    own = f"http://{_NAME}:{guarded}"
+    with opened(browser, first) as (page, _):
+        page.goto(f"{own}/ui/targets?from=mail")
         expect(page).to_have_url(re.compile(r"/login\?next="))
 
         _log_in(page, "a-token-that-is-wrong")
         expect(page.locator("[role=status]")).to_have_text("The token is wrong.")
         _log_in(page)
 
-        expect(page).to_have_url(f"http://{_NAME}:{guarded}/ui/targets?from=mail")
+        expect(page).to_have_url(f"{own}/ui/targets?from=mail")
         expect(page.locator("header.top")).to_contain_text("Log out")
         (cookie,) = page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"], TOKEN in cookie["value"]) == (True, "Strict", False)
@@ -111,13 +118,14 @@ def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded)
 
         expect(page.locator("#token")).to_be_visible()
         assert page.context.cookies() == []
-        page.goto("/ui/")
+        page.goto(f"{own}/ui/")
         expect(page.locator("#token")).to_be_visible()
 
 
-def test_an_open_page_goes_to_the_login_when_its_session_has_ended(browser, guarded):
-    with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
-        page.goto("/ui/targets")
+def test_an_open_page_goes_to_the_login_when_its_session_has_ended(browser, guarded, first):
+    own = f"http://{_NAME}:{guarded}"
+    with opened(browser, first) as (page, _):
+        page.goto(f"{own}/ui/targets")
         _log_in(page)
         expect(page.locator("header.top")).to_be_visible()
 
@@ -125,30 +133,29 @@ def test_an_open_page_goes_to_the_login_when_its_session_has_ended(browser, guar
 
         expect(page.locator("#token")).to_be_visible()
         _log_in(page)
-        expect(page).to_have_url(f"http://{_NAME}:{guarded}/ui/targets")
+        expect(page).to_have_url(f"{own}/ui/targets")
 
 
-def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(browser, guarded, stranger):
-    own = f"http://127.0.0.1:{guarded}"
-    with opened(browser, own) as (page, _):
+def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(browser, first, stranger):
+    with opened(browser, first) as (page, _):
         page.goto("/ui/")
         _log_in(page)
         expect(page.locator("header.top")).to_be_visible()
 
         page.goto(stranger)
-        page.evaluate("to => document.getElementById('link').href = to", f"{own}/ui/targets?from=chat")
+        page.evaluate("to => document.getElementById('link').href = to", f"{first}/ui/targets?from=chat")
         page.click("#link")
 
         expect(page.locator("header.top")).to_be_visible()
-        expect(page).to_have_url(f"{own}/ui/targets?from=chat")
+        expect(page).to_have_url(f"{first}/ui/targets?from=chat")
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])
-def test_a_page_of_another_site_can_neither_read_nor_change_anything(browser, guarded, stranger, is_guarded):
+def test_a_page_of_another_site_can_neither_read_nor_change_anything(browser, guarded, first, stranger, is_guarded):
     with nullcontext(guarded) if is_guarded else _service(None) as port:
         own = f"http://127.0.0.1:{port}"
-        with opened(browser, own) as (page, _):
-            page.goto("/ui/")
+        with opened(browser, first) as (page, _):
+            page.goto(f"{own}/ui/")
             if is_guarded:
                 _log_in(page)
             expect(page.locator("header.top")).to_be_visible()
@@ -166,9 +173,9 @@ def test_a_page_of_another_site_can_neither_read_nor_change_anything(browser, gu
             expect(page.locator("header.top")).to_be_visible()
 
 
-def test_a_name_that_was_rebound_to_this_machine_is_refused(browser):
-    with _service(None) as port, opened(browser, f"http://rebound.test:{port}") as (page, _):
+def test_a_name_that_was_rebound_to_this_machine_is_refused(browser, first):
+    with _service(None) as port, opened(browser, first) as (page, _):
         for path in ("/", "/ui/", "/api/v1/status"):
-            answer = page.goto(path)
+            answer = page.goto(f"http://rebound.test:{port}{path}")
             assert answer is not None
             assert answer.status == 403

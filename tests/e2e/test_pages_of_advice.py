@@ -14,12 +14,12 @@ from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.made_up_alerts import ADVISED
 from tests.support.waiting import until
+from tests.support.walking import Hand
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
 ]
-_FOCUSED = "() => document.activeElement.textContent"
 # Without a focus, the active element is the body, whose text contains the text of every button.
 _HAS_FOCUS = "s => document.activeElement.matches(s)"
 
@@ -41,26 +41,17 @@ def site(fake):
         yield url
 
 
-def _focus(page, selector):
-    """Move the focus forward with Tab until it is on the element."""
-    for _ in range(80):
-        if page.evaluate("s => !!document.activeElement && document.activeElement.matches(s)", selector):
-            return
-        page.keyboard.press("Tab")
-    raise AssertionError(f"{selector} cannot be reached by keyboard; the focus is on {page.evaluate(_FOCUSED)!r}")
-
-
 def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, site, fake):
     alerting = fake.alerting
     with opened(browser, site) as (page, watch):
+        hand = Hand(page, is_keyboard=True)
         page.goto(f"/ui/jobs/{ADVISED}/advice")
         page.wait_for_selector("#candidates-graph .scatterlayer .point")
         expect(page.locator("#candidates-graph .annotation-text")).to_have_count(2)
         expect(page.locator("#outcome-graph")).to_be_hidden()
         expect(page.locator("#advice-cards .thumbnail")).to_have_count(2)
 
-        _focus(page, "#advice-cards button[id*=advice-apply]")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#advice-cards button[id*=advice-apply]"))
         dialog = page.locator("[role=dialog]")
         expect(dialog).to_contain_text(f"Change these settings of {ADVISED} now?")
         page.keyboard.press("Escape")
@@ -68,13 +59,12 @@ def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, 
         assert alerting.card.state is AdviceState.NEW
         # The focus is back on the button, so that the viewer can go on from there.
         until(lambda: page.evaluate(_HAS_FOCUS, "button[id*=advice-apply]"), "the focus returns")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#advice-cards button[id*=advice-apply]"))
         expect(dialog).to_be_visible()
         # The label of the guard is text like the question above it.
         sizes = [dialog.locator(s).first.evaluate("e => getComputedStyle(e).fontSize") for s in ("p", "label")]
         assert sizes[0] == sizes[1]
-        _focus(page, "#advice-confirm")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#advice-confirm"))
         expect(page.locator("#advice-message")).to_contain_text("Sent")
 
         alerting.verify()
@@ -87,13 +77,11 @@ def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, 
             until(lambda: overflowing(page) == [], "the page fits")
             assert small_targets(page) == []
 
-        _focus(page, "#advice-cards button[id*=advice-undo]")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#advice-cards button[id*=advice-undo]"))
         expect(dialog).to_contain_text(f"Set these settings of {ADVISED} back now?")
         expect(dialog.locator(".diff-new").first).to_contain_text("unaligned.enabled: false")
         assert alerting.card.state is AdviceState.VERIFIED
-        _focus(page, "#undo-confirm")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#undo-confirm"))
         expect(page.locator("#advice-message")).to_contain_text("rolled back when the engine reports")
         expect(page.locator("#advice-cards .card-tools")).to_contain_text("rolled back")
         assert alerting.card.state is AdviceState.ROLLED_BACK
@@ -102,6 +90,7 @@ def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, 
 
 def test_an_action_on_the_open_checkpoint_is_confirmed_by_keyboard_only(browser, site, fake):
     with opened(browser, site) as (page, watch):
+        hand = Hand(page, is_keyboard=True)
         page.goto("/ui/jobs/jruntime/runs/rruntime/checkpoints/24")
         expect(page.locator("#cp-progress-head .finish")).to_contain_text("predict")
         actions = page.locator("#cp-progress-actions")
@@ -110,8 +99,7 @@ def test_an_action_on_the_open_checkpoint_is_confirmed_by_keyboard_only(browser,
         expect(actions.locator("button:has-text('Abort')")).to_be_disabled()
         expect(actions).to_contain_text("Abort is not possible: Flink has no request that aborts a checkpoint.")
 
-        _focus(page, "#cp-progress-actions button[id*=extend-timeout]")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#cp-progress-actions button[id*=extend-timeout]"))
         dialog = page.locator("[role=dialog]")
         expect(dialog).to_contain_text("Extend the timeout (checkpoint 24 of job demo-backpressured) now?")
         expect(dialog.locator(".diff-new")).to_have_text("+ execution.checkpointing.timeout: 120000 ms")
@@ -120,10 +108,9 @@ def test_an_action_on_the_open_checkpoint_is_confirmed_by_keyboard_only(browser,
         assert fake.actions_taken == []
 
         until(lambda: page.evaluate(_HAS_FOCUS, "button[id*=extend-timeout]"), "the focus returns")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#cp-progress-actions button[id*=extend-timeout]"))
         expect(dialog).to_be_visible()
-        _focus(page, "#cp-action-confirm")
-        page.keyboard.press("Enter")
+        hand.press(page.locator("#cp-action-confirm"))
         expect(page.locator("#cp-action-message")).to_contain_text("Sent. Checkpoint 24: extend-timeout taken.")
         ((number, body),) = fake.actions_taken
         assert (number, body.settings) == (24, {"execution.checkpointing.timeout": "120000 ms"})

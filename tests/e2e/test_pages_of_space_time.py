@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import chromium, focus, launched, opened, overflowing, small_targets
+from tests.support.browsing import chromium, launched, opened, overflowing, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
+from tests.support.walking import press_key
 
 pytestmark = [
     pytest.mark.browser,
@@ -60,12 +61,9 @@ def test_the_diagram_fits_each_width_and_theme(browser, site, fake, job, theme, 
 def test_the_keyboard_opens_the_diagram_and_a_vertex_and_the_address_keeps_it(browser, site, fake):
     with opened(browser, site) as (page, watch):
         page.goto(checkpoint_of(fake, "jwide"))
-        focus(page.locator("#cp-head a:has-text('Space-time')"))
-        page.keyboard.press("Enter")
+        press_key(page.locator("#cp-head a:has-text('Space-time')"), "Enter")
         expect(page.locator("h1")).to_have_text("Space-time diagram")
-        first = page.locator("#st-vertices button").first
-        focus(first)
-        page.keyboard.press("Enter")
+        press_key(page.locator("#st-vertices button"), "Enter")
         expect(page).to_have_url(re.compile(r"/space-time\?open=.+"))
         expect(page.locator("#st-vertices button").first).to_have_attribute("aria-pressed", "true")
         expect(page.locator("#st-notes")).to_contain_text("500 subtasks in 60 lanes")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.support.waiting import until
+
 _TABS_MAX = 250
 _ARROWS_MAX = 60
 # One request for each key. A walk presses hundreds, and an element that a refresh has just removed is not waited for.
@@ -17,6 +19,7 @@ _RECORD_NEXT_KEY = """() => {
         { capture: true, once: true },
     );
 }"""
+_FOCUS_FIRST = "nodes => { if (nodes.length) { nodes[0].focus(); } return nodes[0] === document.activeElement; }"
 
 
 @dataclass
@@ -77,6 +80,24 @@ class Hand:
     def _key(self, key: str) -> None:
         self.keys += 1
         self.page.keyboard.press(key)
+
+
+def press_key(target: Locator, key: str) -> None:
+    """Give an element the focus, and press a key on it.
+
+    If a refresh replaces the element before the key arrives, the key reaches the page and does nothing. Then do it
+    again.
+    """
+    page = target.page
+
+    def is_pressed() -> bool:
+        if not target.evaluate_all(_FOCUS_FIRST):
+            return False
+        page.evaluate(_RECORD_NEXT_KEY)
+        page.keyboard.press(key)
+        return bool(page.evaluate("window.keyTarget") != "page")
+
+    until(is_pressed, f"{key} is pressed on {target}")
 
 
 def resolve(hand: Hand, job: str, *, patience_ms: float) -> None:

@@ -13,6 +13,7 @@ from backend.analysis.measures.pressure import Suspect, VertexLoad
 from backend.analysis.measures.travel import Hop, LateSource
 from backend.analysis.numbers.arrays import highest_of
 from backend.analysis.numbers.statistics import median
+from backend.analysis.verdict import barrier_waits
 from backend.analysis.verdict import evidence_rows as rows
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import are, draft, weaker
@@ -197,6 +198,8 @@ def _tell_suspect(case: Case, suspect: Suspect) -> Verdict:
             *([DUMP] if is_undecided and suspect.queue_ms is not None else []),
         )
         if is_undecided or suspect.is_contradicted
+        else (f"{DUMP}: is the sink in a record, or in a commit?",)
+        if _may_commit(case, suspect)
         else (),
     )
     return replace(verdict, last=last_of(case, suspect.vertex_id)) if is_whole else verdict
@@ -351,7 +354,7 @@ def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
 def _confidence(case: Case, suspect: Suspect) -> Confidence:
     if suspect.kind is VerdictKind.UNDECIDED:
         return Confidence.LOW
-    if suspect.without is not None:
+    if suspect.without is not None or _may_commit(case, suspect):
         return weaker(case.confidence, Confidence.MEDIUM)
     # If the checkpoints neither fail nor take long, only the readings decide, and the number of checkpoints does not
     # matter.
@@ -359,3 +362,9 @@ def _confidence(case: Case, suspect: Suspect) -> Confidence:
     base = weaker(few, case.confidence) if case.is_suffering or case.apart is not None else few
     is_clear = suspect.feeder_backpressured >= BACKPRESSURED_HIGH_RATIO and not suspect.is_contradicted
     return base if is_clear else weaker(base, Confidence.MEDIUM)
+
+
+def _may_commit(case: Case, suspect: Suspect) -> bool:
+    """Return whether the suspect may be a sink that only waits for its commits: it reads at changing rates."""
+    is_whole = suspect.kind is VerdictKind.CAPACITY and case.is_suffering
+    return is_whole and barrier_waits.may_follow_commits(case, suspect.vertex_id, suspect.full)

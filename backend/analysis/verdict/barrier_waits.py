@@ -32,7 +32,7 @@ from backend.analysis.words.thresholds import (
     STALL_TIME_RATIO,
     STANDOUT_RATIO,
 )
-from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.engines import does_aligned_timeout_stop_at_senders
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
@@ -42,6 +42,7 @@ _NOT_OVERTAKEN = frozenset({"BROADCAST", "FORWARD", "RESCALE"})
 # Two readings belong to the time in which a barrier waits if at least this share of the time between them does.
 _OVERLAP_MIN = 0.6
 _PAIRS_MIN = 4
+COMMITS_MIN = 5
 _VARIED_TIMES = 1.25
 _STOOD_STILL_RATIO = 0.25
 _GROWTH_RATIO = 0.5
@@ -236,25 +237,21 @@ def come_with_barriers(
     Subtasks that process a queue read as many records a second between any two readings. Subtasks that stand still
     until shortly before each barrier read the more, the more barriers arrived. ``arrivals_of`` returns the arrivals in
     order; none is missing between the first and the last. It is called only if the rates differ at all. A reading that
-    is as near to a barrier as its records are does not say on which side of it they are, so it is left out. None if all
-    pairs of readings have the same number of barriers between them.
+    is as near to a barrier as its records are does not say on which side of it they are, so it is left out, and the
+    pairs before and after it become one. None if all pairs of readings have the same number of barriers between them.
     """
-    readings = [r for r in case.readings if r.vertex_id == vertex_id]
-    between = records_between(readings, subtasks) if subtasks else ()
-    pairs = [(before, after, records / (after - before).total_seconds()) for before, after, records in between]
-    rates = [rate for *_, rate in pairs]
-    if len(pairs) < _PAIRS_MIN or max(rates) < _VARIED_TIMES * _may_vary_times(case, pairs) * min(rates):
+    pairs = _rates(case, vertex_id, subtasks)
+    if len(pairs) < _PAIRS_MIN or not _vary(case, pairs):
         return None
     arrivals = arrivals_of()
     if len(arrivals) < 2:
         return None
-    by_count: dict[int, list[float]] = {}
-    usual_s = median((b - a).total_seconds() for a, b in pairwise(arrivals)) or 0.0
-    border = timedelta(seconds=_BORDER_RATIO * usual_s)
-    for before, after, rate in pairs:
-        is_clear = all(abs(end - at) > border for end in (before, after) for at in arrivals)
-        if is_clear and before >= arrivals[0] and after <= arrivals[-1]:
-            by_count.setdefault(sum(before < at <= after for at in arrivals), []).append(rate)
+    by_count: dict[float, list[float]] = {}
+    usual_s = median((after - before).total_seconds() for before, after, _ in pairs) or 0.0
+    for before, after, rate in _between_barriers(pairs, arrivals):
+        if before >= arrivals[0] and after <= arrivals[-1]:
+            count = sum(before < at <= after for at in arrivals) * usual_s / (after - before).total_seconds()
+            by_count.setdefault(round(2 * count) / 2, []).append(rate)
     few, many = min(by_count, default=0), max(by_count, default=0)
     if few == many or sum(len(v) for v in by_count.values()) < _PAIRS_MIN:
         return None
@@ -265,6 +262,67 @@ def come_with_barriers(
     # it is needed then.
     part = _GROWTH_RATIO if min(len(by_count[few]), len(by_count[many])) > 1 else _GROWTH_OF_ONE_RATIO
     return most >= (1 + part * (many / few - 1)) * least if few else least <= (1 - part) * most
+
+
+def completions_to_barriers(case: Case, vertex_id: VertexId) -> list[tuple[datetime, datetime]]:
+    """Return the time from each completion to the next barrier at a vertex, of the newest such checkpoints in a row.
+
+    They are oldest first. A checkpoint whose barrier is not known breaks the row.
+    """
+    found: list[tuple[datetime, datetime]] = []
+    ended: datetime | None = None
+    for checkpoint in case.evidence.checkpoints:
+        header, detail = checkpoint.header, checkpoint.detail(vertex_id)
+        first = None if detail is None else [v for v in detail.start_delay_ms if v is not None]
+        took = header.end_to_end_duration_ms
+        if header.status is not CheckpointStatus.COMPLETED or not first or took is None:
+            ended, found = None, found if header.status is CheckpointStatus.IN_PROGRESS else []
+            continue
+        if ended is not None:
+            found.append((ended, header.triggered_at + timedelta(milliseconds=max(first))))
+        ended = header.triggered_at + timedelta(milliseconds=took)
+    return found
+
+
+def may_follow_commits(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> bool:
+    """Return whether a sink reads at changing rates, and the readings do not say whether commits are the reason."""
+    is_sink = not case.evidence.topology.downstream(vertex_id)
+    pairs = _rates(case, vertex_id, subtasks) if is_sink else []
+    if len(pairs) < _PAIRS_MIN or not _vary(case, pairs):
+        return False
+    spans = completions_to_barriers(case, vertex_id)
+    return (
+        len(spans) >= COMMITS_MIN
+        and come_with_barriers(case, vertex_id, subtasks, lambda: [b for _, b in spans]) is None
+    )
+
+
+def _rates(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> list[tuple[datetime, datetime, float]]:
+    readings = [r for r in case.readings if r.vertex_id == vertex_id]
+    between = records_between(readings, subtasks) if subtasks else ()
+    return [(before, after, records / (after - before).total_seconds()) for before, after, records in between]
+
+
+def _vary(case: Case, pairs: Sequence[tuple[datetime, datetime, float]]) -> bool:
+    rates = [rate for *_, rate in pairs]
+    return max(rates) >= _VARIED_TIMES * _may_vary_times(case, pairs) * min(rates)
+
+
+def _between_barriers(
+    pairs: Sequence[tuple[datetime, datetime, float]], arrivals: Sequence[datetime]
+) -> list[tuple[datetime, datetime, float]]:
+    """Return the pairs without the readings that are near a barrier: two pairs with such a reading become one."""
+    usual_s = median((b - a).total_seconds() for a, b in pairwise(arrivals)) or 0.0
+    found: list[tuple[datetime, datetime, float]] = []
+    for before, after, rate in pairs:
+        is_near = any(abs((before - at).total_seconds()) <= _BORDER_RATIO * usual_s for at in arrivals)
+        if is_near and found and found[-1][1] == before:
+            begin, _, earlier = found.pop()
+            first_s, second_s = (before - begin).total_seconds(), (after - before).total_seconds()
+            rate = (earlier * first_s + rate * second_s) / (first_s + second_s)
+            before = begin
+        found.append((before, after, rate))
+    return found
 
 
 def _may_vary_times(case: Case, pairs: Sequence[tuple[datetime, datetime, float]]) -> float:

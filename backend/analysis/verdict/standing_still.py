@@ -28,7 +28,6 @@ from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, Verdict
 _INSIDE = 0.9
 # A sink that reads at most this share of its usual records from a completion to the next barrier waits for its commit.
 _STILL_RATIO = 0.2
-_COMMITS_MIN = 5
 _RATES_MIN = 4
 # A source that emits less than this share of the input fills no queue.
 _LARGE_RATIO = 0.1
@@ -127,8 +126,8 @@ def _find_commit(case: Case) -> _Commit | None:
     spans: list[tuple[datetime, datetime]] = []
 
     def arrivals() -> list[datetime]:
-        spans.extend(_from_completion_to_barrier(case, suspect))
-        return [at for _, at in spans] if len(spans) >= _COMMITS_MIN else []
+        spans.extend(barrier_waits.completions_to_barriers(case, suspect.vertex_id))
+        return [at for _, at in spans] if len(spans) >= barrier_waits.COMMITS_MIN else []
 
     if not barrier_waits.come_with_barriers(case, suspect.vertex_id, suspect.full, arrivals):
         return None
@@ -166,26 +165,6 @@ def _tell_commit(case: Case, found: _Commit) -> Verdict:
 
 
 COMMITTING = Rule("sink that waits for its commits", Explains.WAY, (SUFFERING, FULL), _find_commit, _tell_commit)
-
-
-def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[datetime, datetime]]:
-    """Return the time from each completion to the arrival of the next barrier, of the newest such checkpoints in a row.
-
-    They are oldest first. A checkpoint whose barrier is not known breaks the row.
-    """
-    found: list[tuple[datetime, datetime]] = []
-    ended: datetime | None = None
-    for checkpoint in case.evidence.checkpoints:
-        header, detail = checkpoint.header, checkpoint.detail(suspect.vertex_id)
-        first = None if detail is None else [v for v in detail.start_delay_ms if v is not None]
-        took = header.end_to_end_duration_ms
-        if header.status is not CheckpointStatus.COMPLETED or not first or took is None:
-            ended, found = None, found if header.status is CheckpointStatus.IN_PROGRESS else []
-            continue
-        if ended is not None:
-            found.append((ended, header.triggered_at + timedelta(milliseconds=max(first))))
-        ended = header.triggered_at + timedelta(milliseconds=took)
-    return found
 
 
 def _unexplained(case: Case) -> Stall | None:

@@ -12,7 +12,7 @@ from backend.domain.checkpoint import Protocol
 from backend.domain.ids import VertexId
 from backend.domain.pressure import FETCH_INTERVAL_KEY
 from backend.domain.topology import Edge, Vertex
-from backend.domain.verdict import Health, Phase, VerdictKind
+from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
     LAST,
     MIDDLE,
@@ -142,17 +142,21 @@ def test_a_sink_that_also_reads_after_completions_is_in_a_callback():
     assert verdict.kind is VerdictKind.CALLBACK
 
 
-def held_by_commits(records_between, *, later_s=0.0):
-    """Build a job whose checkpoints take 7 s one after the other, with readings of a busy sink 10 s apart.
+def held_by_commits(records_between, *, later_s=0.0, took_s=7, until_s=110):
+    """Build a job whose checkpoints take ``took_s`` one after the other, with readings of a busy sink 10 s apart.
 
     ``records_between`` gives the records of the sink between two readings, from the number of barriers between them. A
     barrier counts ``later_s`` after it arrived.
     """
-    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[10] * 4), detail(LAST, first=[6_900] * 4, async_=100)
-    run = [completed(n, *rows, every_s=7) for n in range(1, 16)]
-    arrivals = [7 * n + 6.9 for n in range(1, 16)]
+    rows = (
+        detail(SOURCE, first=[5] * 4),
+        detail(MIDDLE, first=[10] * 4),
+        detail(LAST, first=[round(1_000 * took_s) - 100] * 4, async_=100),
+    )
+    run = [completed(n, *rows, every_s=took_s) for n in range(1, 16)]
+    arrivals = [took_s * (n + 1) - 0.1 for n in range(1, 16)]
     total, readings = 0, []
-    for at_s in range(10, 110, 10):
+    for at_s in range(10, until_s, 10):
         total += records_between(sum(at_s - 10 < at + later_s <= at_s for at in arrivals))
         readings += [
             reading(SOURCE, [0.1] * 4, [0.8] * 4, records=[10 * at_s] * 4, at_s=at_s),
@@ -177,6 +181,27 @@ def test_records_that_come_with_a_barrier_may_be_counted_on_the_other_side_of_a_
     verdict = held_by_commits(lambda barriers: 400 * barriers, later_s=0.2)
 
     assert (verdict.kind, verdict.vertex) == (VerdictKind.COMMIT, LAST)
+
+
+def test_two_readings_beside_a_barrier_count_together():
+    """Goal: the only time with more barriers is not left out because one of them arrived beside a reading.
+
+    The barriers arrive after 32.3, 40.4 and 48.5 s. All other pairs of readings have one barrier between them.
+    """
+    verdict = held_by_commits(lambda barriers: 400 * barriers, took_s=8.1, until_s=90)
+
+    assert verdict.kind is VerdictKind.COMMIT
+
+
+def test_a_sink_at_changing_rates_is_not_surely_at_capacity_if_each_pair_of_readings_has_one_barrier():
+    """Goal: what the readings cannot tell from commits is not called a lack of capacity with high confidence."""
+    rates = iter([300, 300, 300, 500, 500, 500, 500, 500, 500, 500])
+    steady = held_by_commits(lambda _: 400, took_s=10)
+    found = held_by_commits(lambda _: next(rates), took_s=10)
+
+    assert (steady.kind, steady.confidence, steady.would_decide) == (VerdictKind.CAPACITY, Confidence.HIGH, ())
+    assert (found.kind, found.confidence) == (VerdictKind.CAPACITY, Confidence.MEDIUM)
+    assert "is the sink in a record, or in a commit?" in found.would_decide[0]
 
 
 def test_a_sink_that_is_always_busy_and_reads_steadily_lacks_capacity():

@@ -1,0 +1,124 @@
+"""Tests of the subtasks that share files: who shares them, and what happens to the others if one fails to write."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from backend.runtime.snapshot.channel_files import ChannelFiles, SharedStream
+
+
+def settings(*, merges=True, task_managers=1, subtasks_max=2):
+    return SimpleNamespace(
+        task_managers=task_managers,
+        merges_files=merges,
+        merged_subtasks_max=subtasks_max,
+        merges_across=False,
+        merged_bytes_max=100,
+        amplification_percent_max=200,
+    )
+
+
+def groups_of(config, count=8):
+    """Return the subtasks of a vertex by the files that they share."""
+    files = ChannelFiles()
+    found = {}
+    for index in range(count):
+        found.setdefault(id(files.stream(config, (0, index))), []).append(index)
+    return sorted(found.values())
+
+
+@pytest.mark.parametrize(
+    ("config", "groups"),
+    [
+        (settings(), [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        (settings(subtasks_max=3), [[0, 1, 2], [3, 4, 5], [6, 7]]),
+        (settings(task_managers=2), [[0, 2], [1, 3], [4, 6], [5, 7]]),
+        (settings(merges=False), [[n] for n in range(8)]),
+    ],
+)
+def test_a_number_of_subtasks_on_one_task_manager_share_files(config, groups):
+    assert groups_of(config) == groups
+
+
+def test_subtasks_of_two_vertices_share_no_files():
+    files = ChannelFiles()
+
+    assert files.stream(settings(), (0, 0)) is not files.stream(settings(), (1, 0))
+
+
+def test_if_one_write_fails_the_other_writes_of_the_checkpoint_fail_too_and_no_more():
+    told: list[str] = []
+    stream = SharedStream(None)  # type: ignore[arg-type]
+    for name, key, checkpoint_id in (("a", (0, 0), 1), ("b", (0, 1), 1), ("c", (0, 2), 1), ("next", (0, 0), 2)):
+        stream.begin(key, checkpoint_id, lambda name=name: told.append(name))  # type: ignore[misc]
+    stream.end((0, 1), 1)
+
+    stream.fail_others(1)
+    assert told == ["a", "c"]
+    stream.fail_others(1)
+    assert told == ["a", "c"]
+    stream.fail_others(2)
+    assert told == ["a", "c", "next"]
+
+
+def test_ended_writes_are_forgotten():
+    stream = SharedStream(None)  # type: ignore[arg-type]
+    stream.begin((0, 0), 1, lambda: None)
+    stream.end((0, 0), 1)
+    stream.end((0, 0), 1)
+
+    assert stream._writing == {}
+
+
+def written(files, key, checkpoint_id):
+    merging = files.stream(settings(), key).merging
+    merging.end(merging.begin(key, checkpoint_id), key, checkpoint_id, [b"x" * 10])
+
+
+def test_a_checkpoint_that_is_given_up_leaves_no_file():
+    files = ChannelFiles()
+    for key in ((0, 0), (0, 1), (1, 0)):
+        written(files, key, 1)
+
+    files.aborted(1)
+
+    assert not files.store.paths
+    assert files.store.created_count == 2
+
+
+def test_a_write_that_ends_after_its_checkpoint_was_given_up_is_deleted_with_the_next_complete_one():
+    """Goal: a late write does not leave a file for ever."""
+    files = ChannelFiles()
+    written(files, (0, 0), 1)
+    files.aborted(1)
+    written(files, (0, 1), 1)
+    written(files, (0, 0), 2)
+    files.completed(2)
+    assert len(files.store.paths) == 2
+
+    files.retain(2, [])
+
+    assert len(files.store.paths) == 1
+
+
+def test_the_files_of_a_retained_checkpoint_stay_until_it_is_subsumed():
+    files = ChannelFiles()
+    for checkpoint_id in (1, 2, 3):
+        written(files, (0, 0), checkpoint_id)
+        files.completed(checkpoint_id)
+
+    for lowest_id, left in ((1, 3), (2, 2), (3, 1), (4, 0)):
+        files.retain(lowest_id, [])
+        assert len(files.store.paths) == left
+
+
+def test_the_end_of_the_job_closes_files_without_data_and_keeps_the_others():
+    files = ChannelFiles()
+    written(files, (0, 0), 1)
+
+    files.close()
+    assert len(files.store.paths) == 1
+    files.retain(2, [])
+    assert not files.store.paths

@@ -147,13 +147,14 @@ class BarrierscopeListener(StreamingQueryListener):
 
     def _started(self, event: Any) -> None:
         known = {"id": str(event.id), "run_id": str(event.runId), "name": _cut(event.name, _NAME_MAX)}
-        self._runs[known["run_id"] or ""] = dict(known)
+        self._runs[known["run_id"] or ""] = {**known, "context": _context()}
         self._sender.put({"event": "started", "seen_at": _now(), **known, "timestamp": event.timestamp})
 
     def _progress(self, event: Any) -> None:
         progress = event.progress
         run_id, name = str(progress.runId), _cut(progress.name, _NAME_MAX)
-        run = self._runs.setdefault(run_id, {"id": str(progress.id), "run_id": run_id, "name": name})
+        new = {"id": str(progress.id), "run_id": run_id, "name": name, "context": _context()}
+        run = self._runs.setdefault(run_id, new)
         run["last_batch_id"] = progress.batchId
         run["last_batch_ended_at"] = _later(progress.timestamp, progress.batchDuration)
         self._sender.put({"event": "progress", "seen_at": _now(), "progress": progress.json})
@@ -164,15 +165,19 @@ class BarrierscopeListener(StreamingQueryListener):
         self._sender.put({"event": "idle", "seen_at": _now(), **ids, "timestamp": event.timestamp})
 
     def _terminated(self, event: Any) -> None:
-        known = self._runs.pop(str(event.runId), {})
+        error_class = _cut(getattr(event, "errorClassOnException", None), _NAME_MAX)
+        self._end(str(event.id), str(event.runId), _cut(event.exception, _EXCEPTION_MAX), error_class)
+
+    def _end(self, query_id: str, run_id: str, exception: str | None, error_class: str | None) -> None:
+        known = self._runs.pop(run_id, {})
         ended = {
             "event": "terminated",
             "seen_at": _now(),
-            "id": str(event.id),
-            "run_id": str(event.runId),
+            "id": query_id,
+            "run_id": run_id,
             "name": known.get("name"),
-            "exception": _cut(event.exception, _EXCEPTION_MAX),
-            "error_class": _cut(getattr(event, "errorClassOnException", None), _NAME_MAX),
+            "exception": exception,
+            "error_class": error_class,
             "last_batch_id": known.get("last_batch_id"),
             "last_batch_ended_at": known.get("last_batch_ended_at"),
         }
@@ -181,8 +186,13 @@ class BarrierscopeListener(StreamingQueryListener):
     def _alive(self) -> list[dict[str, Any]]:
         """Return one event for each running query.
 
-        The events show the server that the driver is alive, even if a batch takes minutes.
+        The events show the server that the driver is alive, even if a batch takes minutes. If the application is
+        stopped and the process continues, as in a notebook, Spark does not report the end of its queries.
         """
+        context = _context()
+        for run in list(self._runs.values()):
+            if run["context"] is not None and run["context"] is not context:
+                self._end(run["id"], run["run_id"], None, None)
         runs = list(self._runs.values())
         return [
             {"event": "alive", "seen_at": _now(), "id": r["id"], "run_id": r["run_id"], "name": r["name"]} for r in runs
@@ -447,6 +457,11 @@ def _application_name() -> str:
     except Exception:  # noqa: BLE001  any error of Spark here must not prevent the job from starting
         name = None
     return name or "spark"
+
+
+def _context() -> Any:
+    """Return the Spark application that runs in this process, or None: there is none, or it is not known."""
+    return getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
 
 
 def _now() -> str:

@@ -2,7 +2,8 @@
 
 It runs in the environment of any pyspark and imports nothing of this project:
 ``python spark_query.py LISTENER JAR URL_OF_PYTHON URL_OF_JAR FOLDER``. ``tests.simulators.spark_versions`` calls it.
-The first query keeps state and fails in its sixth batch, the second one has no state and is stopped.
+The first query keeps state and fails in its sixth batch, the second one has no state and is stopped, and the third one
+runs until the application is stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 ROWS = 10
 GOOD_BATCHES = 5
 WAIT_S = 120
+ALIVE_S = 15
 
 
 def main(listener: str, jar: str, python_url: str, jar_url: str, folder: str) -> None:
@@ -43,7 +45,7 @@ def main(listener: str, jar: str, python_url: str, jar_url: str, folder: str) ->
     other = spark.newSession()
     heard = [_heard(listener, session, python_url) for session in (spark, other)]
     failing = _stateful(spark, f"{folder}/stateful")
-    copied = _stateless(other, f"{folder}/stateless")
+    copied = _stateless(other, f"{folder}/stateless", "copy of 'rows' \"ü\"")
     try:
         failing.awaitTermination(WAIT_S)
     except Exception as error:  # noqa: BLE001  its class differs between the versions
@@ -53,8 +55,13 @@ def main(listener: str, jar: str, python_url: str, jar_url: str, folder: str) ->
     for one in heard:
         # Spark reports the end of a query from another thread.
         one.ended.wait(WAIT_S)
-        one.close()
+    # Spark does not report the end of this one. The listeners find it before their next sign of life.
+    left = _stateless(spark, f"{folder}/left", "left")
+    _until(lambda: left.lastProgress)
     spark.stop()
+    time.sleep(ALIVE_S)
+    for one in heard:
+        one.close()
 
 
 def _heard(path: str, session: SparkSession, url: str):
@@ -87,9 +94,9 @@ def _stateful(spark: SparkSession, checkpoint: str):
     return _started(counts, "counts", checkpoint, "update")
 
 
-def _stateless(spark: SparkSession, checkpoint: str):
+def _stateless(spark: SparkSession, checkpoint: str, name: str):
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
-    return _started(rows, "copy of 'rows' \"ü\"", checkpoint, "append")
+    return _started(rows, name, checkpoint, "append")
 
 
 def _started(rows, name: str, checkpoint: str, mode: str):

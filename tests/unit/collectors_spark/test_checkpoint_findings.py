@@ -63,6 +63,14 @@ def test_an_open_batch_is_told_and_is_trouble_only_if_it_is_open_for_long(made):
     ]
 
 
+def test_a_batch_that_takes_as_long_as_usual_is_no_trouble(made):
+    made.interval_s, made.took_s = 200.0, 100.0
+    made.run(range(5)).begin(5)
+
+    assert texts(found_in(made, 900)) == []
+    assert len(texts(found_in(made, 1_100))) == 1
+
+
 def test_a_missing_file_before_the_newest_batch_blocks_the_start():
     found = findings_of(read_folder(str(FOLDER / "spark-2.3.1-inconsistent")), now=BEGAN)
 
@@ -155,7 +163,7 @@ def test_a_watermark_that_stands_still_is_trouble_after_half_an_hour(made):
     assert "before the trigger" in fact(found_in(made), "watermark").text
 
 
-@pytest.mark.parametrize(("size", "is_told"), [(900_000, True), (300_000, False)])
+@pytest.mark.parametrize(("size", "is_told"), [(900_000, True), (360_000, False)])
 def test_snapshots_that_grow_are_told(size, is_told, made):
     made.run(range(40))
     for number in range(1, 41):

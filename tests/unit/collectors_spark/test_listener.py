@@ -235,3 +235,31 @@ def test_the_listener_file_works_alone_without_the_project(tmp_path):
         [sys.executable, "-I", "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.stdout.strip() == "0", done.stderr
+
+
+def test_a_query_whose_application_was_stopped_is_reported_as_ended(monkeypatch):
+    monkeypatch.setattr(module, "_ALIVE_EVERY_S", 0.05)
+    application = SimpleNamespace()
+    monkeypatch.setattr(module, "_context", lambda: application)
+    with server() as place, listening(place.url) as listener:
+        for line in recorded("b_windowed_hdfs")[:3]:
+            if line["event"] == "started":
+                listener.onQueryStarted(SimpleNamespace(**line))
+            else:
+                listener.onQueryProgress(progress_event(line["progress"]))
+        until(lambda: "alive" in _kinds(place), "a sign of life")
+        # Another application in the same process is not the one of the query.
+        monkeypatch.setattr(module, "_context", SimpleNamespace)
+        until(lambda: "terminated" in _kinds(place), "the end")
+        count = _kinds(place).count("alive")
+        listener.onQueryIdle(SimpleNamespace(id="a", runId="b", timestamp="2026-11-21T10:00:00Z"))
+        assert listener.flush(PATIENCE_S)
+
+    (ended,) = [e for body in place.got for e in body["events"] if e["event"] == "terminated"]
+    assert (ended["name"], ended["exception"], ended["last_batch_id"]) == ("b_windowed_hdfs", None, 1)
+    assert _kinds(place).count("alive") == count
+    assert all(SparkPushIn.model_validate(body) for body in place.got)
+
+
+def _kinds(place):
+    return [event["event"] for body in place.got for event in body["events"]]

@@ -2,6 +2,7 @@ package barrierscope.spark;
 
 import java.io.IOException;
 import java.io.OutputStream;
+import java.lang.ref.WeakReference;
 import java.net.HttpRetryException;
 import java.net.HttpURLConnection;
 import java.net.MalformedURLException;
@@ -26,6 +27,7 @@ import java.util.TimerTask;
 import java.util.concurrent.ThreadLocalRandom;
 
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
 import org.slf4j.Logger;
@@ -271,11 +273,27 @@ public final class BarrierscopeListener extends StreamingQueryListener {
     Object lastBatchId;
     String lastBatchEndedAt;
     String lastSeen = "";
+    // Spark replaces this object if the application is stopped and another one starts in the same JVM.
+    private final WeakReference<SparkEnv> environment = new WeakReference<>(environment());
 
     Run(String id, String runId, String name) {
       this.id = id;
       this.runId = runId;
       this.name = name;
+    }
+
+    /** Returns whether the application was stopped in which the query ran. Spark then does not report its end. */
+    boolean isLeft() {
+      SparkEnv before = environment.get();
+      return before != null && before != environment();
+    }
+
+    private static SparkEnv environment() {
+      try {
+        return SparkEnv.get();
+      } catch (LinkageError error) {
+        return null;
+      }
     }
   }
 
@@ -563,6 +581,11 @@ public final class BarrierscopeListener extends StreamingQueryListener {
 
     /** Returns one event for each running query. They show that the driver is alive, even if a batch takes minutes. */
     private List<String> alive() {
+      for (Run run : new ArrayList<>(runs.values())) {
+        if (run.isLeft()) {
+          terminated(run.id, run.runId, null, null);
+        }
+      }
       List<String> events = new ArrayList<>();
       for (Run run : runs.values()) {
         events.add(opened("alive", run.id, run.runId, run.name) + "}");

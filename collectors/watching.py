@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from rich.console import Console
@@ -20,7 +21,7 @@ from rich.live import Live
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.clock import Clock
 from backend.domain.connection import Reach
-from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
+from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, UpstreamError
 from backend.domain.ids import EngineRunId, target_id
 from backend.domain.observation import JobState, Observation
 from backend.domain.topology import Topology
@@ -28,7 +29,8 @@ from backend.domain.urgency import urgency_key
 from collectors.base import FlinkTransport
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
-from collectors.flink.probe import check_page
+from collectors.flink.probe import ask_once, check_page
+from collectors.flink.roots import better_error
 from collectors.pacing import PacedTransport
 from collectors.readings import Gathered
 from collectors.terminal_keys import read_keys, single_keys
@@ -38,6 +40,7 @@ from collectors.watch_screen import screen
 
 PERIOD_S: Final = 2.0
 _TIMEOUT_S = 10.0
+_NAMES_MAX = 20
 _CHECKPOINTS_MAX = 20
 _READINGS_MAX_AGE = timedelta(seconds=120)
 EXIT_QUIT: Final = 0
@@ -49,6 +52,8 @@ class WatchedTarget:
 
     def __init__(self, transport: FlinkTransport, *, job: str | None, clock: Clock) -> None:
         self.engine = ""
+        self.names: list[str] = []
+        """The names of all running jobs, also of those that are not shown."""
         self._job = job
         self._clock = clock
         self._gathered: dict[tuple[EngineRunId, datetime], Gathered] = {}
@@ -70,6 +75,7 @@ class WatchedTarget:
         return await asyncio.to_thread(self._add, observation)
 
     def _add(self, observation: Observation) -> tuple[WatchedJob, ...]:
+        self.names = sorted({job.name for job in observation.jobs if job.state is not JobState.ENDED})
         seen = {}
         for job in observation.jobs:
             if job.state is JobState.ENDED or self._job not in (None, job.name, job.engine_run_id):
@@ -122,7 +128,8 @@ def watch(url: str, *, job: str | None, reach: Reach) -> int:
     """Show the target at ``url`` until ``q`` is pressed, and return the exit code.
 
     Raises:
-        InvalidInputError: standard input or standard output is not a terminal, or the address is not valid.
+        InvalidInputError: standard input or output is not a terminal, the address is not valid, or no running job has
+            the name or id ``job``.
         TargetUnavailableError: the target does not answer the first request.
         TargetProtocolError: the first answer is not one that Flink sends.
     """
@@ -140,7 +147,16 @@ async def _watch(url: str, *, job: str | None, reach: Reach) -> int:
         paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=asyncio.sleep)
         target = WatchedTarget(paced, job=job, clock=clock)
         # Until the first answer, the terminal stays as it is, so that an error is one line as ever.
-        selection = Selection(jobs=await target.read())
+        try:
+            selection = Selection(jobs=await target.read())
+        except TargetProtocolError as error:
+            ask = partial(ask_once, timeout_s=_TIMEOUT_S, reach=reach)
+            raise await better_error(error, url, ask, reach=reach, timeout_s=_TIMEOUT_S) from None
+        if job is not None and not selection.jobs:
+            allowed = ", ".join(target.names[:_NAMES_MAX]) or "there is no running job"
+            raise InvalidInputError(
+                [FieldProblem("--job", f"no running job is called {job!r}", allowed)], what="option"
+            )
         return await _Watching(target, selection, transport.url).run()
 
 

@@ -31,12 +31,12 @@ _ENTERED, _LEFT, _CURSOR_SHOWN, _CURSOR_HIDDEN = b"\x1b[?1049h", b"\x1b[?1049l",
 class _Terminal:
     """A pseudo-terminal with the command in it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *options: str) -> None:
         self.ours, self.theirs = pty.openpty()
         fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
         self.before = termios.tcgetattr(self.theirs)
         self.output = b""
-        command = [sys.executable, "-m", "backend.cli", "diagnose", url, "--watch"]
+        command = [sys.executable, "-m", "backend.cli", "diagnose", url, "--watch", *options]
         environment = {**os.environ, "TERM": "xterm-256color"}
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), self.theirs)
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, **streams)
@@ -71,8 +71,8 @@ class _Terminal:
 
 
 @contextmanager
-def _watching(url: str) -> Iterator[_Terminal]:
-    terminal = _Terminal(url)
+def _watching(url: str, *options: str) -> Iterator[_Terminal]:
+    terminal = _Terminal(url, *options)
     try:
         yield terminal
     finally:
@@ -112,6 +112,15 @@ def test_a_target_that_does_not_answer_is_one_line_as_without_the_option():
         assert terminal.end() == 1
 
         assert terminal.output.startswith(b"barrierscope: ")
+        assert terminal.output.count(b"\n") == 1
+        assert b"\x1b" not in terminal.output
+
+
+def test_a_job_that_does_not_run_is_refused_with_the_names_of_those_that_do():
+    with served(RecordedFlink(RECORDINGS / "H", 58.0)) as url, _watching(url, "--job", "nothing") as terminal:
+        assert terminal.end() == 2
+
+        assert b"no running job is called 'nothing' (allowed: " in terminal.output
         assert terminal.output.count(b"\n") == 1
         assert b"\x1b" not in terminal.output
 

@@ -22,7 +22,7 @@ from tests.support.browsing import Watch, Weight, chromium, drag, go, launched, 
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import Up
 from tests.support.waiting import PATIENCE_S, until
-from tests.support.walking import Hand
+from tests.support.walking import Hand, press_key
 
 pytestmark = [
     pytest.mark.browser,
@@ -224,8 +224,7 @@ def test_two_clicks_lead_from_the_fleet_to_the_vertex_that_holds_the_barrier(bro
         early = page.locator("#front-summary").inner_text()
         assert early != at_end
         expect(page).to_have_url(re.compile(r"[?&]t=\d+"))
-        page.focus("#front-slider [role=slider]")
-        page.keyboard.press("ArrowRight")
+        press_key(page.locator("#front-slider [role=slider]"), "ArrowRight")
         expect(page.locator("#front-summary")).not_to_have_text(early)
         assert overflowing(page) == []
         _is_clean(page, watch, "light")
@@ -235,8 +234,7 @@ def test_the_table_behind_a_chart_has_the_same_checkpoints(browser, up, troubled
     with opened(browser, _url(up)) as (page, watch):
         page.goto(f"/ui/jobs/{_job(up, _TROUBLED)['id']}")
         page.wait_for_selector("#timeline-graph .points path")
-        page.focus("#timeline-toggle")
-        page.keyboard.press("Enter")
+        press_key(page.locator("#timeline-toggle"), "Enter")
         expect(page.locator("#timeline-grid .ag-row").first).to_be_visible()
         expect(page.locator("#timeline-graph")).to_be_hidden()
         expect(page.locator("#timeline-grid .ag-header")).to_contain_text("duration (ms)")
@@ -252,8 +250,7 @@ def test_the_keyboard_alone_reaches_the_verdict_and_opens_a_vertex(browser, up, 
     with opened(browser, _url(up)) as (page, watch):
         page.goto("/")
         page.wait_for_selector("#fleet-grid .ag-row")
-        page.locator(f"#fleet-grid .ag-row:has-text('{_TROUBLED}') .ag-cell").first.focus()
-        page.keyboard.press("Enter")
+        press_key(page.locator(f"#fleet-grid .ag-row:has-text('{_TROUBLED}') .ag-cell"), "Enter")
         page.wait_for_url(re.compile(r"/ui/jobs/[^/]+$"))
         page.locator("#job-verdict summary").first.click()
         link = page.locator("#job-recent tbody tr:has-text('expired') a").first
@@ -265,12 +262,11 @@ def test_the_keyboard_alone_reaches_the_verdict_and_opens_a_vertex(browser, up, 
         expect(page.locator("#job-recent tbody tr a").first).not_to_have_text(newest)
         expect(page.locator(f"#job-recent a[href='{address}']")).to_be_focused()
         expect(page.locator("#job-verdict details").first).to_have_attribute("open", "")
-        page.keyboard.press("Enter")
+        press_key(page.locator(f"#job-recent a[href='{address}']"), "Enter")
         page.wait_for_selector("#cp-verdict .verdict-sentence")
         button = page.locator("#cp-vertices button").first
         expect(button).to_have_attribute("aria-pressed", "false")
-        button.focus()
-        page.keyboard.press("Enter")
+        press_key(page.locator("#cp-vertices button"), "Enter")
         expect(page.locator("#cp-vertices button").first).to_have_attribute("aria-pressed", "true")
         expect(page).to_have_url(re.compile(r"[?&]open="))
         assert watch.found == []

@@ -176,6 +176,8 @@ AREAS = {
 # They run whole jobs, and took a quarter of the time of the quick selection.
 _NOT_QUICK = (
     "!conformance/test_endings_of_a_running_flink.py",
+    "!contract/test_diagnose_recordings.py",
+    "!contract/test_runtime_rest_shapes.py",
     "!property/test_analysis_verdict_properties.py",
     "!unit/backend_advisor/choice/test_choosing.py",
     "!unit/backend_advisor/twin/fast/test_fast.py",

@@ -88,6 +88,8 @@ def _tell_still_host(case: Case, found: _StillSource) -> Verdict:
             *rows.calm(case),
             *rows.settings(case),
         ],
+        # The queue of a single full subtask would look the same.
+        confidence=case.confidence if len(host.vertices) > 1 else weaker(case.confidence, Confidence.MEDIUM),
         would_decide=(
             f"the garbage collection log of the TaskManager on {host.host}, and whether this host gave it CPU time and"
             " a connection",

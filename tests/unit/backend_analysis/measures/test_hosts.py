@@ -9,7 +9,7 @@ import pytest
 
 from backend.analysis.verdict.verdict import diagnose
 from backend.domain.topology import Placement
-from backend.domain.verdict import VerdictKind
+from backend.domain.verdict import Confidence, VerdictKind
 from tests.support.handwritten_jobs import CHAIN, LAST, MIDDLE, SOURCE, chain, held_back, job, reading
 from tests.support.handwritten_runs import SLOW_RUN, two_readings
 
@@ -87,6 +87,13 @@ def test_a_source_that_is_late_alone_is_named_with_its_host(delays):
 
 def test_a_subtask_that_gets_its_barrier_from_the_late_source_alone_shows_no_host():
     assert standing(topology=chain(ship="FORWARD")).kind is VerdictKind.LATE_INPUT
+
+
+def test_one_vertex_alone_does_not_surely_show_that_a_host_stands_still():
+    several, one = standing(), standing(topology=chain(SOURCE, LAST))
+
+    assert (several.kind, several.confidence) == (VerdictKind.SLOW_HOST, Confidence.HIGH)
+    assert (one.kind, one.confidence) == (VerdictKind.SLOW_HOST, Confidence.MEDIUM)
 
 
 def test_late_subtasks_on_several_hosts_or_on_the_only_one_name_no_host():

@@ -75,7 +75,9 @@ def test_a_receiver_that_reports_no_offset_has_nothing_in_flight():
     assert found[RECEIVER].spilled is None
 
 
-@pytest.mark.parametrize(("sizes", "files"), [((7,), 1), ((8, 1), 2), ((7, 1, 1), 2), ((7, 3, 1), 2), ((4, 3, 1), 1)])
+@pytest.mark.parametrize(
+    ("sizes", "files"), [((7,), 1), ((8, 1), 2), ((8, 1, 1), 2), ((7, 1, 1), 2), ((7, 3, 1), 2), ((4, 3, 1), 1)]
+)
 def test_a_file_that_has_reached_its_size_takes_no_more(sizes, files):
     logs, log = logs_of(file_bytes_max=8)
     filled(log, *(b"x" * n for n in sizes))
@@ -119,13 +121,23 @@ def test_offsets_of_another_attempt_delete_nothing():
     assert len(store_of(logs).paths) == 1
 
 
-def test_a_consumed_part_is_no_longer_found():
+@pytest.mark.parametrize(("consumed", "left"), [(3, [0, 4]), (4, [4]), (7, [4]), (8, [])])
+def test_a_consumed_part_is_no_longer_found(consumed, left):
     logs, log = logs_of(file_bytes_max=100)
     filled(log, b"abcd", b"efgh")
 
-    logs.retain([checkpoint(log, {ONE: 8}, {ONE: 4})])
+    logs.retain([checkpoint(log, {ONE: 8}, {ONE: consumed})])
 
-    assert [offset for offset, _ in log.up_to({ONE: 8})[ONE]] == [4]
+    assert [offset for offset, _ in log.up_to({ONE: 8})[ONE]] == left
+
+
+def test_a_file_of_a_channel_whose_receiver_reports_no_offset_stays():
+    logs, log = logs_of(file_bytes_max=1)
+    filled(log, b"x")
+
+    logs.retain([checkpoint(log, {ONE: 1}, {})])
+
+    assert len(store_of(logs).paths) == 1
 
 
 def test_the_files_of_an_ended_attempt_are_deleted_unless_a_checkpoint_refers_to_them():

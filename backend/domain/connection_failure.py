@@ -48,13 +48,15 @@ CURES: Final[Mapping[ConnectionFailure, str]] = {
     ConnectionFailure.TLS: "check that the port speaks TLS, and its versions",
     ConnectionFailure.LOST: "try again, and look into the log of the server",
     ConnectionFailure.UNAUTHORIZED: "set bearer, basic or the header that the server wants, or replace the expired one",
-    ConnectionFailure.FORBIDDEN: "allow this user to read Flink's REST API",
-    ConnectionFailure.NOT_FOUND: "add the prefix of the path under which Flink's REST API is served",
+    ConnectionFailure.FORBIDDEN: "allow this user to read the REST API",
+    ConnectionFailure.NOT_FOUND: "add the prefix of the path under which the REST API is served",
     ConnectionFailure.SERVER_ERROR: "look into the log of the server, or of the proxy in front of it",
     ConnectionFailure.STATUS: "look into the log of the server",
     ConnectionFailure.REDIRECT: "use the address to which it redirects",
     ConnectionFailure.LOGIN_PAGE: "use an address without a login page, or set bearer, basic or headers",
-    ConnectionFailure.NOT_THIS_KIND: "use the address of the JobManager's REST API, usually port 8081",
+    ConnectionFailure.NOT_THIS_KIND: (
+        "use the address of the JobManager's REST API, usually port 8081, or kind spark for a history server of Spark"
+    ),
 }
 """What to do about each failure, as the end of a sentence."""
 

@@ -24,6 +24,8 @@ from collectors.spark.log_stream import LogRead, LogRefusedError, read_archive
 
 _ACCEPT: Final = "application/octet-stream, application/zip;q=0.9, application/json;q=0.1"
 _WAIT_S: Final = 30.0
+_WHOLE_S: Final = 900.0
+"""A server that sends a byte now and then must not keep a thread for ever."""
 _NOT_FOUND: Final = 404
 THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="event-log")
 """Threads of their own, so that large logs never keep other work of the process waiting."""
@@ -117,7 +119,10 @@ async def _fetched(transport: SparkTransport, attempt: Attempt, found: LogRead, 
     loop = asyncio.get_running_loop()
     is_stopped = False
     try:
-        async with transport.stream(f"{attempt.path}/logs", accept=_ACCEPT, wait_s=_WAIT_S) as read:
+        async with (
+            asyncio.timeout(_WHOLE_S),
+            transport.stream(f"{attempt.path}/logs", accept=_ACCEPT, wait_s=_WAIT_S) as read,
+        ):
 
             async def ask(size: int) -> bytes:
                 if is_stopped:
@@ -135,6 +140,8 @@ async def _fetched(transport: SparkTransport, attempt: Attempt, found: LogRead, 
             except asyncio.CancelledError:
                 is_stopped = True
                 raise
-    except (LogRefusedError, UpstreamError) as error:
+    except (LogRefusedError, UpstreamError, TimeoutError) as error:
         reason = error.reason if isinstance(error, LogRefusedError) else str(error)
+        if isinstance(error, TimeoutError):
+            reason = f"it did not arrive within {_WHOLE_S / 60:g} min"
         raise LogFailedError(f"the event log of {attempt.name} ({attempt.app_id}) cannot be read: {reason}") from None

@@ -59,10 +59,12 @@ class ReadApplication:
     def take(self, read: LogRead, *, is_whole: bool) -> None:
         """Take over what a reading of the log has found. ``is_whole`` is whether it reached the end of the log.
 
-        If a reading broke off between files that did not come in their order, all of it is read again.
+        A history server sends the files in no order. If a reading broke off, what it found is taken only if no file
+        before it is missing; otherwise the log is read again.
         """
         order = list(read.positions)
-        if not order or (not is_whole and order != sorted(order)):
+        first = max(self.positions, default=0)
+        if not order or not (is_whole or order == list(range(first, first + len(order)))):
             return
         for index in sorted(read.events):
             for event in read.events[index]:

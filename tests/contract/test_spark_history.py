@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -70,7 +71,7 @@ class Handler:
 
     server: HistoryServer
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         status, body = self.server.answer(request.path_qs)
         if request.path.endswith("/logs") and status == 200:
             if "octet-stream" not in request.headers["Accept"]:
@@ -302,12 +303,13 @@ async def test_a_running_application_without_queries_is_looked_at_less_and_less_
 
 # --- hostile and broken answers -------------------------------------------------------------------------------------
 
-GOOD = rolling(lines(-1, 0)).files
+GOOD = rolling(lines(-1, 0), lines(1), lines(2)).files
 
 
 def _cut() -> bytes:
+    """The newest file is whole, and the one before it is not."""
     whole = zipped(GOOD)
-    return whole[: len(whole) // 3]
+    return whole[: whole.index(b"events_2_") + 100]
 
 
 def _changed() -> bytes:
@@ -333,7 +335,7 @@ async def test_a_bad_archive_is_one_sentence_and_nothing_is_lost(archive, said):
     app = rolling(lines(-1, 0))
     async with watching(app) as watch:
         await watch.poll()
-        app.files, app.archive = rolling(lines(-1, 0, 1)).files, archive
+        app.files, app.archive = GOOD, archive
         app.updated_ms += 1
         watch.later(5)
         job = job_of(await watch.poll(), "orders-windowed")
@@ -346,7 +348,7 @@ async def test_a_bad_archive_is_one_sentence_and_nothing_is_lost(archive, said):
     assert problem.startswith(f"the event log of orders-app ({app.id}) cannot be read: ")
     assert said in problem
     assert "\n" not in problem
-    assert numbers_of(again) == [1]
+    assert numbers_of(again) == [1, 2]
     assert again.state is JobState.RUNNING
 
 
@@ -385,6 +387,26 @@ class Page:
 
     async def handle(self, request: web.Request) -> web.Response:
         return web.Response(text='<html><input type="password"></html>', content_type="text/html")
+
+
+class Hanging(Handler):
+    """Begins to send a log, and never ends."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/logs"):
+            return await super().handle(request)
+        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+        await response.prepare(request)
+        await response.write(zipped(GOOD)[:100])
+        await asyncio.Event().wait()
+        return response
+
+
+async def test_a_log_that_never_ends_keeps_no_thread_for_ever(monkeypatch):
+    monkeypatch.setattr("collectors.spark.history_server._WHOLE_S", 0.3)
+    async with watching(rolling(lines(-1, 0)), handler=Hanging) as watch:
+        with pytest.raises(TargetProtocolError, match="it did not arrive within"):
+            await watch.poll()
 
 
 async def test_a_login_page_is_told_from_spark():

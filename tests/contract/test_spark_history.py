@@ -157,7 +157,7 @@ async def test_a_log_is_parsed_from_where_it_was_read_whatever_the_order_of_its_
     app = rolling(lines(-1, 0, 1), lines(2))
     async with watching(app) as watch:
         first = await watch.poll()
-        app.files = rolling(b"damaged, but finished", lines(2, 3), lines(4)).files
+        app.files = rolling(lines(-1, 0, 1), lines(2, 3), lines(4)).files
         app.updated_ms += 1
         watch.later(5)
         second = await watch.poll()
@@ -172,7 +172,7 @@ async def test_a_file_that_compaction_has_made_repeats_nothing():
         await watch.poll()
         folder = f"eventlog_v2_{app.id}"
         app.files = [
-            (f"{folder}/events_2_{app.id}.zstd.compact", zstd(lines(0, 1))),
+            (f"{folder}/events_2_{app.id}.zstd.compact", zstd(3 * lines(0, 1))),
             (f"{folder}/events_3_{app.id}.zstd", zstd(lines(2))),
         ]
         app.updated_ms += 1

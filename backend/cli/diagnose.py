@@ -24,7 +24,8 @@ def diagnose(
         str,
         typer.Argument(
             metavar="URL",
-            help="REST root of a Flink JobManager, or the name of an own target. It may be left out with --log.",
+            help="REST root of a Flink JobManager, a history server or a driver of Spark, or the name of an own target."
+            " It may be left out with --log.",
         ),
     ] = "",
     job: Annotated[

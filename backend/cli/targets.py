@@ -35,7 +35,10 @@ Api = Annotated[
 ]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 Url = Annotated[
-    str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager, for example http://my-flink:8081")
+    str,
+    typer.Argument(
+        metavar="URL", help="REST root of Flink or, with --kind spark, of Spark, such as http://my-flink:8081"
+    ),
 ]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="Id, name or URL of the target.")]
 Kind = Annotated[

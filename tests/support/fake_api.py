@@ -353,6 +353,11 @@ class FakeApi(MadeUpJobs):
             root = target.url.removesuffix("/#/overview")
             wrong = f"{target.url}: this is a page of a web UI; the REST root of the target is {root}"
             return api.TargetTestOut(is_ok=False, problem=wrong, root=root, duration_ms=3)
+        if "spark" in target.url:
+            summary = "Spark history server 4.3.0, 2 applications running or ended within an hour"
+            return api.TargetTestOut(
+                is_ok=True, engine="spark", engine_version="4.3.0", summary=summary, running_jobs=[], duration_ms=31
+            )
         return api.TargetTestOut(
             is_ok=True, engine="flink", engine_version="1.20.5", running_jobs=["orders", HOSTILE], duration_ms=31
         )

@@ -28,6 +28,13 @@ async def test_a_connection_is_tested_without_adding_anything(ui):
     assert ui.fake.targets == before
 
 
+async def test_the_test_of_a_connection_says_what_answers_if_the_engine_does_not(ui):
+    answer = await _send(ui, "target-test", "http://spark-history:18080")
+
+    said = "Connected: Spark history server 4.3.0, 2 applications running or ended within an hour, no running job"
+    assert said in texts(answer["target-answer"]["children"])
+
+
 async def test_a_target_is_added_once_and_the_refusal_of_the_second_is_shown(ui):
     first = await _send(ui, "target-add", "http://my-flink:8081", "mine")
     second = await _send(ui, "target-add", "http://my-flink:8081")

@@ -10,9 +10,9 @@ models, because it must not import our packages. A test checks that the listener
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 from pydantic.alias_generators import to_camel
 
 from backend.contracts.model import Lines, Model, OneLine, Rfc3339, StrictInt, StrictNumber
@@ -90,7 +90,10 @@ class ProgressIn(Foreign):
     """The instant at which the batch was triggered."""
     batch_id: Count
     batch_duration: Annotated[StrictInt, Field(ge=0, le=_YEAR_MS)] | None = None
-    """Milliseconds from the trigger to the end. ``durationMs.triggerExecution`` is not used; it may be absent."""
+    """Milliseconds from the trigger to the end. If it is absent, ``durationMs.triggerExecution`` is used.
+
+    The JSON of Spark has it since 4.0. ``triggerExecution`` may be absent too.
+    """
     duration_ms: dict[str, Number] = {}
     num_input_rows: Count | None = None
     processed_rows_per_second: StrictNumber | None = None
@@ -98,6 +101,13 @@ class ProgressIn(Foreign):
     state_operators: Annotated[list[StateOperatorIn], Field(max_length=100)] = []
     sources: Annotated[list[SourceIn], Field(max_length=100)] = []
     sink: SinkIn | None = None
+
+    @model_validator(mode="after")
+    def _with_duration(self) -> Self:
+        whole_ms = self.duration_ms.get("triggerExecution")
+        if self.batch_duration is None and whole_ms is not None and 0 <= whole_ms <= _YEAR_MS:
+            self.batch_duration = whole_ms
+        return self
 
 
 class _Event(Model):

@@ -157,7 +157,9 @@ class BarrierscopeListener(StreamingQueryListener):
         run = self._runs.setdefault(run_id, new)
         run["last_batch_id"] = progress.batchId
         run["last_batch_ended_at"] = _later(progress.timestamp, progress.batchDuration)
-        self._sender.put({"event": "progress", "seen_at": _now(), "progress": progress.json})
+        # Before Spark 4.0 the JSON has no duration.
+        sent = {"progress": progress.json, "batch_duration": progress.batchDuration}
+        self._sender.put({"event": "progress", "seen_at": _now(), **sent})
 
     def _idle(self, event: Any) -> None:
         known = self._runs.get(str(event.runId), {})
@@ -430,7 +432,9 @@ def _readable(event: dict[str, Any]) -> dict[str, Any] | None:
         return event
     try:
         found = json.loads(event["progress"])
-        progress = {key: found[key] for key in _PROGRESS_KEYS if key in found}
+        if event.get("batch_duration") is not None:
+            found.setdefault("batchDuration", event["batch_duration"])
+        progress = _picked(found, _PROGRESS_KEYS)
         watermark = (found.get("eventTime") or {}).get("watermark")
         if watermark is not None:
             progress["eventTime"] = {"watermark": watermark}
@@ -441,7 +445,7 @@ def _readable(event: dict[str, Any]) -> dict[str, Any] | None:
         if len(json.dumps(progress)) > _EVENT_MAX_BYTES:
             for source in progress["sources"]:
                 source.update(dict.fromkeys(_OFFSET_KEYS))
-        return {**event, "progress": progress}
+        return {key: value for key, value in event.items() if key != "batch_duration"} | {"progress": progress}
     except (ValueError, TypeError, AttributeError):
         return None
 

@@ -34,6 +34,8 @@ _TIMEOUT_S = 900
 _QUERY = Path(spark_query.__file__ or "")
 # The listeners are called one after the other, so these instants differ by right.
 _OWN = ("seen_at",)
+# Every version knows these. Two listeners that both leave out a value would be equal too.
+_REQUIRED = ("progress.batch_duration", "progress.batch_id", "progress.num_input_rows", "progress.duration_ms.addBatch")
 Values = dict[str, Any]
 """The values of an event by their path in the event."""
 
@@ -64,7 +66,8 @@ def compared(version: str, of_python: Sequence[bytes], of_jar: Sequence[bytes]) 
         left, right = found[0][0], found[1][0]
         for name in left.keys() | right.keys():
             result.counts[_generic(name)] += 1
-            if left.get(name) != right.get(name):
+            is_missing = name in _REQUIRED and right.get(name) is None
+            if left.get(name) != right.get(name) or is_missing:
                 result.unequal.append(f"{' '.join(key)} {name}: {left.get(name)!r} and {right.get(name)!r}")
     return result
 

@@ -237,6 +237,20 @@ def test_the_listener_file_works_alone_without_the_project(tmp_path):
     assert done.stdout.strip() == "0", done.stderr
 
 
+def test_the_duration_is_sent_though_the_json_of_spark_before_4_does_not_have_it():
+    batch = batches("b_windowed_hdfs")[3]
+    old = progress_event(batch)
+    old.progress.json = json.dumps({key: value for key, value in batch.items() if key != "batchDuration"})
+    with server() as place, listening(place.url) as listener:
+        listener.onQueryProgress(old)
+        listener.onQueryProgress(progress_event(batch))
+        assert listener.flush(PATIENCE_S)
+
+    sent = [event["progress"] for body in place.got for event in body["events"]]
+    assert [progress["batchDuration"] for progress in sent] == [batch["batchDuration"]] * 2
+    assert [event.keys() for body in place.got for event in body["events"]] == [{"event", "seen_at", "progress"}] * 2
+
+
 def test_a_query_whose_application_was_stopped_is_reported_as_ended(monkeypatch):
     monkeypatch.setattr(module, "_ALIVE_EVERY_S", 0.05)
     application = SimpleNamespace()

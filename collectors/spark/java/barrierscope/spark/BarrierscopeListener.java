@@ -386,7 +386,8 @@ public final class BarrierscopeListener extends StreamingQueryListener {
 
     void progress(StreamingQueryProgress progress) {
       String runId = text(progress.runId());
-      String json = progress.json();
+      // Before Spark 4.0 the JSON has no duration. If it has one, that value replaces this one when it is read.
+      String json = "{\"batchDuration\":" + progress.batchDuration() + "," + progress.json().substring(1);
       synchronized (lock) {
         Run run = runs.get(runId);
         if (run == null) {

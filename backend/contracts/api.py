@@ -8,6 +8,7 @@ Paths (GET unless another method is named):
 
 * ``/api/v1/status``                                          -> status.StatusOut
 * ``/api/v1/targets`` (GET, POST TargetIn -> 201)              -> Page[TargetOut] / TargetOut
+* ``/api/v1/targets/sd?kind=``                                -> list[target_list.TargetGroupOut]
 * ``/api/v1/targets/test`` (POST TargetIn)                     -> TargetTestOut
 * ``/api/v1/targets/{target}`` (GET, PATCH TargetPatch, DELETE)-> TargetOut
 * ``/api/v1/jobs``                                            -> Page[JobOut], most urgent first

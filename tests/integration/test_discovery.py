@@ -19,6 +19,7 @@ from backend.store.targets.leases import TargetLeases
 from backend.store.targets.targets import TargetRepository
 from collectors.discovery.section import SectionKeeper
 from tests.support.observations import NOW
+from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
 
@@ -85,3 +86,17 @@ async def test_sources_below_a_file_are_found_by_their_name_only(engine):
         await declared.apply(Found().declared(source), place="p", at=NOW)
 
     assert await declared.sources_below("a/") == ["a/x", "a/y"]
+
+
+async def test_prometheus_gets_the_targets_that_are_read(engine, clock):
+    declared = (cluster(1), DeclaredTarget("http://paused:1", "paused", is_paused=True))
+    await DeclaredTargets(engine).apply(Found(declared).declared(SOURCE), place="http://sd", at=clock.now())
+    async with asking(api_over(engine, clock)) as client:
+        answer = await client.get("/api/v1/targets/sd")
+        assert (await client.get("/api/v1/targets/sd?kind=spark")).json() == []
+
+    assert answer.headers["Content-Type"] == "application/json"
+    (group,) = answer.json()
+    assert group["targets"] == ["flink-1.flink.example:8081"]
+    assert group["labels"]["deployment"] == "flink-1"
+    assert group["labels"]["__meta_barrierscope_state"] == "pending"

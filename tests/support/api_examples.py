@@ -29,6 +29,7 @@ from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
 from backend.contracts.subtasks import CheckpointSubtasksOut
+from backend.contracts.target_list import TargetGroupOut
 from backend.contracts.whatif import ConfirmationOut, WhatIfApplyIn, WhatIfIn, WhatIfOut
 from backend.domain.freshness import FRESHNESS_REASONS, Freshness
 
@@ -96,6 +97,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "subtask_matrix": SubtaskMatrixOut,
     "target": api.TargetOut,
     "target_in": api.TargetIn,
+    "target_group": TargetGroupOut,
     "target_test": api.TargetTestOut,
     "thread_dump": ThreadDumpOut,
     "usual_range": UsualOut,

@@ -22,6 +22,11 @@ def of(name: str, *, status: int = 200) -> dict[int | str, dict[str, Any]]:
     return {status: {"content": {"application/json": {"example": read(name)}}}}
 
 
+def list_of(name: str) -> dict[int | str, dict[str, Any]]:
+    """Return the argument ``responses`` of a route that returns a list with the example ``name``."""
+    return {200: {"content": {"application/json": {"example": [read(name)]}}}}
+
+
 def page_of(name: str, *, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """Return the argument ``responses`` of a route that returns a page with the example ``name``."""
     page = {"items": [read(name)], "next": None, "as_of": _READ_AT}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, Limit, TargetId
 from backend.contracts import api
+from backend.contracts.target_list import TargetGroupOut
 
 router = APIRouter(prefix="/targets", tags=["targets"])
 
@@ -20,6 +21,17 @@ Patch = Annotated[api.TargetPatch, Body(openapi_examples={"pause": {"value": {"i
 async def list_targets(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.TargetOut]:
     """List the targets, oldest first, with their health and the cost of reading them."""
     return await services.targets.page(cursor=cursor, limit=limit)
+
+
+@router.get("/sd", responses=examples.list_of("target_group"))
+async def list_for_prometheus(
+    services: Given, kind: Annotated[str | None, Query(max_length=40)] = None
+) -> list[TargetGroupOut]:
+    """List the targets that are read, in the format of Prometheus' `http_sd`. Credentials are not in it.
+
+    `kind` limits the list to targets of one kind.
+    """
+    return await services.targets.groups(kind=kind)
 
 
 @router.post("", status_code=201, responses=examples.of("target", status=201))

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.contracts import api
 from backend.contracts.connection import ConnectionDoc
 from backend.contracts.links import LinkTemplate
+from backend.contracts.target_list import TargetGroupOut
 from backend.domain.address_rules import AddressRules
 from backend.domain.clock import Clock
 from backend.domain.connection import PLAIN, ConnectionOptions, Reach, problems_of
@@ -39,6 +40,7 @@ from backend.domain.target_url import normalised_url
 from backend.domain.web_ui import page_error, without_page
 from backend.services.jobs.silent_jobs import hear
 from backend.services.paging import decode_cursor, page_of
+from backend.services.targets.listing import groups_of
 from backend.store.postgres.connections import reading
 from backend.store.targets.declared import FORGOTTEN_AFTER, list_sources
 from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository
@@ -116,6 +118,10 @@ class TargetService:
         rows = [r for r in known if after is None or (r.added_at, r.id) > after]
         items, following = page_of(rows[: limit + 1], limit, lambda r: (r.added_at, r.id))
         return api.Page[api.TargetOut](items=[target_out(r) for r in items], next=following, as_of=self._clock.now())
+
+    async def groups(self, *, kind: str | None = None) -> list[TargetGroupOut]:
+        """Return the targets that are read, in the format of Prometheus' ``http_sd``."""
+        return groups_of(await self._targets.list_all(), kind=kind)
 
     async def get(self, target_id: str) -> api.TargetOut:
         """Return one target.

@@ -49,7 +49,7 @@ def check(
             say(_line(row))
         count = len(rows)
         for section in declared.discoveries:
-            say(f"found   {section.name}: the collector reads {section.place}")
+            say(f"section {section.name}: not asked here, the collector reads {section.place}")
         say(f"{file} is right: {count} target{'s' if count != 1 else ''}, source {declared.source}")
     if any(row["state"] == "failed" for row in rows):
         raise typer.Exit(EXIT_UNREADABLE)

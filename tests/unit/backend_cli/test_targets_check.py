@@ -86,3 +86,16 @@ def test_a_wrong_file_ends_with_2_and_names_the_line(file, capsys):
 
     assert (code, out) == (2, "")
     assert f"{file}:2: targets[0].connection.bearer: is not a reference" in err
+
+
+def test_the_sections_of_a_discovery_are_named_and_not_asked(file, capsys):
+    file.write_text("discovery: {http_sd: [{name: consul, url: 'http://127.0.0.1:9/list?token=x'}]}\n")
+
+    code, out, _ = check(file, capsys)
+    assert code == 0
+    assert out.splitlines() == [
+        "section consul: not asked here, the collector reads http://127.0.0.1:9/list",
+        f"{file} is right: 0 targets, source targets.yaml",
+    ]
+    _, out, _ = check(file, capsys, "--format", "json")
+    assert json.loads(out)["discovery"] == [{"name": "consul", "place": "http://127.0.0.1:9/list"}]

@@ -10,10 +10,11 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from backend.contracts.annotations import AnnotationIn
-from tests.support.browsing import chromium, focus, go, launched, opened, until_charts_fit
+from tests.support.browsing import chromium, go, launched, opened, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
+from tests.support.walking import press_key
 
 pytestmark = [
     pytest.mark.browser,
@@ -79,18 +80,15 @@ def test_a_range_is_chosen_moved_and_left_by_keyboard(browser, site):
 
         for button, count in (("job-range-earlier", 1), ("job-range-later", 2), ("job-range-out", 3)):
             before = page.url
-            page.focus(f"#{button}")
-            page.keyboard.press("Enter")
+            press_key(page.locator(f"#{button}"), "Enter")
             expect(page).not_to_have_url(before)
             expect(page).to_have_url(re.compile(r"\?from=\d+&to=\d+$"))
             expect(page.locator("#job-range-choice")).to_have_value("from … to …")
             assert page.evaluate("window.history.state.bsRanges") == count
-        page.focus("#job-range-back")
-        page.keyboard.press("Enter")
+        press_key(page.locator("#job-range-back"), "Enter")
         expect(page).to_have_url(before)
 
-        focus(page.locator("#job-range-own summary"))
-        page.keyboard.press("Enter")
+        press_key(page.locator("#job-range-own summary"), "Enter")
         page.fill("#job-range-from", "soon")
         page.keyboard.press("Enter")
         expect(page.locator("#job-range-problem")).to_contain_text("is not a time")

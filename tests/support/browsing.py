@@ -36,7 +36,7 @@ _FLAGS = (
     "--disable-sync",
 )
 # Other tests may use the same two cores, so that a page may be slow. A wait that cannot succeed still ends soon enough.
-_PATIENCE_MS = 120_000.0
+_PATIENCE_MS = 180_000.0
 LAPTOP = (1366, 768)
 _FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from backend.domain.errors import CorruptCheckpointError, ProtocolViolationError
 from backend.runtime.job.config import StateBackend
 from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
 from backend.runtime.operators.state import NO_STATE, FileHandle, Increment, OperatorSnapshot
-from backend.runtime.snapshot.shared_files import SharedFiles, register_late, registered
+from backend.runtime.snapshot.shared_files import SharedFiles, groups_in, register_late, registered
 
 
 def file(key, path=None):
@@ -132,3 +134,14 @@ def test_a_claimed_file_is_deleted_when_no_checkpoint_uses_it(is_used):
     files.registry.unregister_unused(6)
 
     assert files.paths == ({"shared/a"} if is_used else set())
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_file_whose_checksum_differs_is_damaged(off):
+    content = b"abcde"
+    sound = FileHandle("a", "shared/a", 5, 1, zlib.crc32(content), ((7, 0, 2), (9, 2, 3)))
+    damaged = FileHandle("a", "shared/a", 5, 1, zlib.crc32(content) + off, sound.spans)
+
+    assert groups_in(sound, {"shared/a": content}, place="map/0") == {7: b"ab", 9: b"cde"}
+    with pytest.raises(CorruptCheckpointError, match="of map/0 is damaged"):
+        groups_in(damaged, {"shared/a": content}, place="map/0")

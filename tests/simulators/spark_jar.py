@@ -13,15 +13,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
-
-import pyspark
 
 from collectors.spark.jar import CLASS, JAR
 
 SOURCE = JAR.parent.parent / "java" / (CLASS.replace(".", "/") + ".java")
 _TIME = (2000, 1, 1, 0, 0, 0)
-_SPARK = Path(pyspark.__file__).parent / "jars"
 _JAVA = "8"
 
 
@@ -53,12 +51,14 @@ def build(jar: Path) -> None:
     Raises:
         RuntimeError: there is no JDK, or the source is not valid.
     """
-    version = compiler_version()
+    version, spark = compiler_version(), find_spec("pyspark")
     if version is None:
         raise RuntimeError("javac is not installed: the jar needs a JDK from 17 on")
+    if spark is None or spark.origin is None:
+        raise RuntimeError("pyspark is not installed: the jar is compiled against its classes")
     with tempfile.TemporaryDirectory() as folder:
         command = ["javac", "--release", _JAVA, "-Xlint:-options", "-g:source,lines", "-encoding", "UTF-8"]
-        classpath = ["-cp", f"{_SPARK}/*", "-d", folder, str(SOURCE)]
+        classpath = ["-cp", f"{Path(spark.origin).parent}/jars/*", "-d", folder, str(SOURCE)]
         said = subprocess.run([*command, *classpath], capture_output=True, text=True)
         if said.returncode:
             raise RuntimeError(said.stderr.strip())

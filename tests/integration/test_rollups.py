@@ -91,7 +91,8 @@ def _exact_counts(url, until=NOW):
         "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count(*),"
         " count(*) FILTER (WHERE status = 'completed'), count(*) FILTER (WHERE status = 'failed'),"
         " max(triggered_at + LEAST(end_to_end_duration_ms, 1000000000000) * interval '1 ms')"
-        " FILTER (WHERE status = 'completed'), max(triggered_at) FILTER (WHERE status = 'completed')"
+        " FILTER (WHERE status = 'completed' AND end_to_end_duration_ms IS NOT NULL),"
+        " max(triggered_at) FILTER (WHERE status = 'completed')"
         " FROM checkpoints WHERE kind = 'checkpoint' AND triggered_at < %s GROUP BY 1, 2 ORDER BY 1, 2",
         hour_of(until),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -55,6 +56,19 @@ async def test_an_hour_sums_up_its_checkpoints_and_omits_values_that_none_report
     # No checkpoint reported persisted in-flight bytes, so this measure is missing.
     assert "persisted_bytes" not in newest.measures
     assert (oldest.hour, oldest.completed_count) == (NOW - timedelta(hours=4), 3)
+
+
+async def test_a_completed_checkpoint_without_a_duration_has_no_end(client, path, writer, target):
+    """It ended 32 years after its trigger, because LEAST ignores NULL."""
+    newest = completed(15)
+    unknown = replace(newest, header=replace(newest.header, end_to_end_duration_ms=None, latest_ack_at=None))
+    await writer.write(observation(target, job([completed(13), unknown])))
+
+    hour = (await _page(client, path)).items[0]
+
+    assert (hour.completed_count, hour.last_completed_at) == (3, completed(13).header.latest_ack_at)
+    (row,) = (await client.get("/api/v1/jobs")).json()["items"]
+    assert datetime.fromisoformat(row["last_completed_at"]) == completed(13).header.latest_ack_at
 
 
 async def test_hours_are_paged_newest_first_and_filtered_by_their_start(client, path):

@@ -59,7 +59,7 @@ WITH per_hour AS (
         count(*) FILTER (WHERE c.status = 'failed') AS failed_count,
         array_agg(coalesce(c.failure_reason, 'unknown')) FILTER (WHERE c.status = 'failed') AS reasons,
         max(c.triggered_at + least(c.end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms')
-            FILTER (WHERE c.status = 'completed') AS last_completed_at,
+            FILTER (WHERE c.status = 'completed' AND c.end_to_end_duration_ms IS NOT NULL) AS last_completed_at,
         max(c.triggered_at) FILTER (WHERE c.status = 'completed') AS restorable_at,
         {_LEAST},
         {_VALUES}

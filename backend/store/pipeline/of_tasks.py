@@ -22,7 +22,7 @@ SETTINGS: Final = ("SET statement_timeout = 600000", "SET timezone = 'UTC'")
 _INT8_MAX: Final = 2**63 - 1
 _SELECT: Final = (
     "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, status, failure_reason,"
-    " CASE WHEN status = 'completed' THEN"
+    " CASE WHEN status = 'completed' AND end_to_end_duration_ms IS NOT NULL THEN"
     f" triggered_at + LEAST(end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms' END AS completed_at,"
     " CASE WHEN status = 'completed' THEN triggered_at END AS restorable_at, "
     + ", ".join(Measure)

@@ -56,8 +56,11 @@ _C = tables.checkpoints.c
 _HOUR: ColumnElement[datetime] = func.date_trunc(
     literal_column("'hour'"), _C.triggered_at, literal_column("'UTC'"), type_=_C.triggered_at.type
 )
+_MOST_MS = literal_column(str(DURATION_MAX_MS), BigInteger)
+# Not LEAST, which ignores NULL: a checkpoint without a duration would have ended after the longest one.
 _COMPLETED_AT = duration_after(
-    _C.triggered_at, func.least(_C.end_to_end_duration_ms, literal_column(str(DURATION_MAX_MS), BigInteger))
+    _C.triggered_at,
+    case((_C.end_to_end_duration_ms > _MOST_MS, _MOST_MS), else_=_C.end_to_end_duration_ms),
 )
 _IS_COMPLETED = _C.status == literal_column(f"'{CheckpointStatus.COMPLETED.value}'")
 _IS_FAILED = _C.status == literal_column(f"'{CheckpointStatus.FAILED.value}'")

@@ -190,7 +190,7 @@ class Settings(BaseSettings):
     retention_max_size_mib: Annotated[int, Field(ge=64, le=100_000_000)] = 2048
     """While the store is larger than this many MiB, arrays are deleted from its oldest days, and then whole days."""
     allowed_targets: Annotated[str, AfterValidator(_rules)] = ""
-    """Comma-separated hosts or networks allowed for targets added through the API.
+    """Comma-separated hosts or networks allowed for targets added through the API or found by a discovery.
 
     If it is empty, all are allowed if only this machine can reach the API, and none if the API listens beyond loopback
     or if ``public_url`` or ``trusted_proxies`` describes a proxy.

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from backend.domain.address_rules import AddressRules
-from backend.domain.connection import ConnectionOptions, Reach, parse_reference
+from backend.domain.connection import NOTHING, ConnectionOptions, Reach, parse_reference
 from backend.domain.declared_target import GRACE_S, DeclaredTarget
 from backend.domain.discovery import Found
 from backend.domain.errors import InvalidInputError
@@ -36,7 +36,7 @@ async def test_a_found_target_obeys_the_allow_list_and_has_the_credentials_of_it
 
     (row,) = await TargetLeases(engine, holder="h").take()
     assert row.origin is TargetOrigin.DISCOVERY
-    limits = Reach(AddressRules(is_everything_allowed=False, allowed=("10.0.0.0/8",)))
+    limits = Reach(AddressRules(is_everything_allowed=False, allowed=("10.0.0.0/8",)), policy=NOTHING)
     reach = limits.towards(row.connection, row.origin)
     assert (reach.rules, reach.policy.is_everything_allowed) == (limits.rules, True)
     assert (await reachable(engine, limits, row.id))[1] == reach

@@ -30,9 +30,8 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/history?max=``                         -> history.HistoryOut (``from``, ``to``)
 * ``/api/v1/jobs/{job}/usual-range?to=``                      -> history.UsualOut
 * ``/api/v1/jobs/{job}/annotations`` (GET, POST annotations.AnnotationIn -> 201) -> Page[annotations.AnnotationOut]
-* ``/api/v1/jobs/{job}/annotations/{annotation}`` (DELETE)
 * ``/api/v1/annotations`` (POST annotations.AnnotationsIn -> 201) -> Page[annotations.AnnotationOut], one for each job
-* ``/api/v1/annotations/{annotation}`` (DELETE)
+* ``/api/v1/jobs/{job}/annotations/{annotation}``, ``/api/v1/annotations/{annotation}`` (DELETE)
 * ``/api/v1/jobs/{job}/rollups``                              -> Page[rollups.RollupHourOut], newest hour first
 * ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
 * ``/api/v1/jobs/{job}/backpressure/history``                 -> pressure_history.PressureHistoryOut

@@ -1,6 +1,6 @@
 """Allow targets that a discovery found.
 
-Revision 0036. Processes of the earlier version know no such targets, so declare no section of a discovery before all
+Revision 0034. Processes of the earlier version know no such targets, so declare no section of a discovery before all
 processes are updated.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from alembic import op
 
-revision: str = "0036"
+revision: str = "0034"
 down_revision: str | None = "0033"
 branch_labels: str | None = None
 depends_on: str | None = None

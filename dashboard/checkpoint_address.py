@@ -100,5 +100,5 @@ def heat_of(value: str | None) -> Heat:
 
 def _centre_of(value: str | None) -> tuple[float, float] | None:
     """Return the two numbers in ``value``, such as ``1200,-380``, or None if it is something else."""
-    found = re.fullmatch(r"(-?[0-9]{1,7}),(-?[0-9]{1,7})", value or "", re.ASCII)
-    return None if found is None else (float(found[1]), float(found[2]))
+    match = re.fullmatch(r"(-?[0-9]{1,7}),(-?[0-9]{1,7})", value or "", re.ASCII)
+    return None if match is None else (float(match[1]), float(match[2]))

@@ -284,11 +284,11 @@ class ApiClient(WhatIfRequests, SimulationRequests):
     async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:
         """Return one checkpoint with its subtasks, or with some of them if it has very many."""
         path = _path(job, run, checkpoint)
-        found = await self._kept_get(path, api.CheckpointDetailOut)
-        if may_be_completed(found):
-            kept_s = _KEPT_S if found.status.is_terminal else _KEPT_OPEN_S
-            return completed(found, await self._kept_get(path + "/subtasks", CheckpointSubtasksOut, kept_s))
-        return found
+        detail = await self._kept_get(path, api.CheckpointDetailOut)
+        if may_be_completed(detail):
+            kept_s = _KEPT_S if detail.status.is_terminal else _KEPT_OPEN_S
+            return completed(detail, await self._kept_get(path + "/subtasks", CheckpointSubtasksOut, kept_s))
+        return detail
 
     async def comparison(
         self, job: str, a: str, b: str | None = None, vertex: str | None = None, *, other: str | None = None
@@ -496,9 +496,9 @@ class ApiClient(WhatIfRequests, SimulationRequests):
     # --- requests and cache ---------------------------------------------------------------------------------------
 
     async def _kept_get(self, path: str, model: type[M], kept_s: float = _KEPT_S) -> M:
-        found = self._kept.get(path)
-        if found is not None and self._monotonic() < found[0] and isinstance(found[1], model):
-            return found[1]
+        kept = self._kept.get(path)
+        if kept is not None and self._monotonic() < kept[0] and isinstance(kept[1], model):
+            return kept[1]
         value = await self._get(path, model)
         if isinstance(value, api.CheckpointDetailOut) and not value.status.is_terminal:
             kept_s = min(kept_s, _KEPT_OPEN_S)

@@ -36,9 +36,9 @@ def chosen(tags: list[str], *, has_grid: bool) -> tuple[list[str], str]:
     """Return the tags of the scripts that a page loads, and the address of AG Grid's script."""
     kept, grid = [_REGENERATOR], ""
     for tag in tags:
-        found = _GRID.search(tag)
-        if found is not None:
-            grid = found[1]
-        if not any(part in tag for part in _LEFT_OUT) and (has_grid or found is None):
+        match = _GRID.search(tag)
+        if match is not None:
+            grid = match[1]
+        if not any(part in tag for part in _LEFT_OUT) and (has_grid or match is None):
             kept.append(tag)
     return kept, grid

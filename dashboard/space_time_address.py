@@ -25,8 +25,8 @@ def parse(search: str | None) -> SpaceTime:
 
     def time_ms(key: str) -> float | None:
         # A time has at most 8 digits of milliseconds, which is about a day, and 3 digits of microseconds.
-        found = re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,3})?", query.get(key, [""])[0])
-        return None if found is None else float(found[0])
+        match = re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,3})?", query.get(key, [""])[0])
+        return None if match is None else float(match[0])
 
     begin, end = time_ms("from"), time_ms("to")
     return SpaceTime(

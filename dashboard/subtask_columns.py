@@ -22,9 +22,9 @@ def may_be_completed(checkpoint: CheckpointDetailOut) -> bool:
     return left_out_count(checkpoint) > 0 and sum(v.subtask_count for v in checkpoint.vertices) <= COLUMNS_MAX
 
 
-def completed(checkpoint: CheckpointDetailOut, found: CheckpointSubtasksOut) -> CheckpointDetailOut:
+def completed(checkpoint: CheckpointDetailOut, subtasks: CheckpointSubtasksOut) -> CheckpointDetailOut:
     """Return the checkpoint with the subtasks of ``found``."""
-    columns = {v.vertex_id: v for v in found.vertices if v.first == 0 and v.count == v.subtask_count}
+    columns = {v.vertex_id: v for v in subtasks.vertices if v.first == 0 and v.count == v.subtask_count}
     vertices = [
         v.model_copy(update={"subtasks": _subtasks(columns[v.vertex_id])}) if v.vertex_id in columns else v
         for v in checkpoint.vertices

@@ -56,10 +56,10 @@ async def plan(client: ApiClient, *, asked: object) -> Changes:
     if not isinstance(asked, dict):
         raise PreventUpdate
     try:
-        found = await _plan(client)
+        steps = await _plan(client)
     except (ApiRefusedError, ApiUnavailableError) as problem:
-        found = {"reason": str(problem)}
-    return {"plan": found | {"asked": asked}}
+        steps = {"reason": str(problem)}
+    return {"plan": steps | {"asked": asked}}
 
 
 async def _plan(client: ApiClient) -> dict[str, Any]:
@@ -84,11 +84,11 @@ async def _plan(client: ApiClient) -> dict[str, Any]:
     }
 
 
-def _telling(found: list[CheckpointOut]) -> CheckpointOut | None:
+def _telling(checkpoints: list[CheckpointOut]) -> CheckpointOut | None:
     """Return the newest failed checkpoint. If none failed, return the slowest one, or None if there are only a few."""
-    failed = next((c for c in found if c.status is CheckpointStatus.FAILED), None)
+    failed = next((c for c in checkpoints if c.status is CheckpointStatus.FAILED), None)
     if failed is not None:
         return failed
-    ended = [c for c in found if c.end_to_end_duration_ms is not None]
+    ended = [c for c in checkpoints if c.end_to_end_duration_ms is not None]
     slowest = max(ended, key=lambda c: c.end_to_end_duration_ms or 0, default=None)
     return slowest if len(ended) >= _ENOUGH else None

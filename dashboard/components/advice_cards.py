@@ -83,9 +83,9 @@ _APPLYING = ("change sent", "hourglass", Tone.INFO)
 _GUARDED = frozenset({AdviceState.ACCEPTED, AdviceState.APPLIED, AdviceState.VERIFIED})
 
 
-def all_of(found: JobAdviceOut, where: tzinfo) -> list[Component]:
+def all_of(advice: JobAdviceOut, where: tzinfo) -> list[Component]:
     """Return the cards of a job's recommendations."""
-    return [card(c, where, found.as_of) for c in found.cards]
+    return [card(c, where, advice.as_of) for c in advice.cards]
 
 
 def silences(rows: Sequence[SilenceOut]) -> Component | None:

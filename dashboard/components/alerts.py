@@ -44,12 +44,12 @@ def severity(value: str, *, is_quiet: bool = False) -> html.Span:
 
 def marks(alert: AlertOut) -> list[Component]:
     """Return badges for an alert that is silenced, and for one whose newest reading was not conclusive."""
-    found: list[Component] = []
+    children: list[Component] = []
     if alert.silenced_by:
-        found.append(status.badge("silenced", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
+        children.append(status.badge("silenced", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
     if alert.is_unknown:
-        found.append(status.badge("not confirmed now", "question", Tone.QUIET, hint=alert.reason))
-    return found
+        children.append(status.badge("not confirmed now", "question", Tone.QUIET, hint=alert.reason))
+    return children
 
 
 def since(alert: AlertOut, where: tzinfo) -> Component:
@@ -108,15 +108,15 @@ def matchers_text(matchers: Sequence[MatcherOut]) -> str:
 
 def matchers_of(typed: str) -> list[MatcherOut]:
     """Parse matchers as a viewer typed them. A part without ``=`` gets an empty name, which the API refuses."""
-    found = []
+    matchers = []
     for part in (p.strip() for p in typed.split(",")):
         if not part:
             continue
         name, sign, value = part.partition("=")
         is_equal = not name.endswith("!")
-        found.append(
+        matchers.append(
             MatcherOut(
                 name=(name if is_equal else name[:-1]).strip() if sign else "", value=value.strip(), is_equal=is_equal
             )
         )
-    return found
+    return matchers

@@ -54,21 +54,25 @@ _METRICS: Final = {
 }
 
 
-def state_of(found: BacktestOut) -> list[Component]:
+def state_of(backtest: BacktestOut) -> list[Component]:
     """Build the state of a backtest."""
-    match found.state:
+    match backtest.state:
         case SimulationState.QUEUED:
-            return simulations.queued(found)
+            return simulations.queued(backtest)
         case SimulationState.RUNNING:
-            most = text.counted(found.request.checkpoint_count, "checkpoint")
-            return simulations.running(found, f"{text.percent(found.progress_ratio)} of at most {most} are replayed.")
+            most = text.counted(backtest.request.checkpoint_count, "checkpoint")
+            return simulations.running(
+                backtest, f"{text.percent(backtest.progress_ratio)} of at most {most} are replayed."
+            )
         case SimulationState.FAILED:
-            return simulations.state("failed", "cross", Tone.BAD, f"It failed: {found.reason or 'no reason is known'}.")
+            return simulations.state(
+                "failed", "cross", Tone.BAD, f"It failed: {backtest.reason or 'no reason is known'}."
+            )
         case SimulationState.CANCELLED:
             return simulations.state("cancelled", "cross", Tone.QUIET, "It was cancelled. Run it again for a result.")
         case SimulationState.COMPLETED:
-            kept = "" if found.expires_at is None else f" until {text.instant_utc(found.expires_at)[:16]} UTC"
-            words = f"Replayed. {_asked(found.request)} This result is kept{kept}."
+            kept = "" if backtest.expires_at is None else f" until {text.instant_utc(backtest.expires_at)[:16]} UTC"
+            words = f"Replayed. {_asked(backtest.request)} This result is kept{kept}."
             return simulations.state("completed", "check", Tone.GOOD, words)
 
 
@@ -100,32 +104,32 @@ def left_out() -> Component:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def verdict_words(found: VerdictReplayOut | None) -> list[Component]:
+def verdict_words(replay: VerdictReplayOut | None) -> list[Component]:
     """Build the sentence on the replayed verdicts."""
-    if found is None:
+    if replay is None:
         return [left_out()]
-    if not found.checkpoint_count:
+    if not replay.checkpoint_count:
         return [html.P("No ended checkpoint is stored in this range, so no verdict was replayed.")]
-    count = f"The verdict was replayed at {text.counted(found.checkpoint_count, 'checkpoint')}."
-    if not found.episodes:
+    count = f"The verdict was replayed at {text.counted(replay.checkpoint_count, 'checkpoint')}."
+    if not replay.episodes:
         return [html.P(f"{count} It would have named no cause.", className="verdict-sentence")]
-    words = f"{count} It would have named a cause in {text.counted(found.episode_count, 'episode')}."
+    words = f"{count} It would have named a cause in {text.counted(replay.episode_count, 'episode')}."
     facts = [
         cards.fact(
             "Stable",
-            text.percent(found.stable_ratio),
+            text.percent(replay.stable_ratio),
             basis=Basis.RECONSTRUCTED,
             hint="share of the checkpoints of the episodes at which the cause was named",
         ),
         cards.fact(
             "Held",
-            text.percent(found.held_ratio),
+            text.percent(replay.held_ratio),
             basis=Basis.RECONSTRUCTED,
             hint="of the ten checkpoints after a first statement, those in which the named place was the slowest",
         ),
         cards.fact(
             "As stored",
-            text.percent(found.agreed_ratio),
+            text.percent(replay.agreed_ratio),
             basis=Basis.RECONSTRUCTED,
             hint="of the checkpoints with a stored verdict, those whose verdict named the same cause",
         ),
@@ -133,14 +137,14 @@ def verdict_words(found: VerdictReplayOut | None) -> list[Component]:
     return [html.P(words, className="verdict-sentence"), cards.facts(facts)]
 
 
-def episodes(job: str, found: VerdictReplayOut | None, where: tzinfo) -> Component | None:
+def episodes(job: str, replay: VerdictReplayOut | None, where: tzinfo) -> Component | None:
     """Build the table of what the verdict would have said, newest first."""
-    if found is None or not found.episodes:
+    if replay is None or not replay.episodes:
         return None
-    shown = found.episodes[::-1][:ROWS_MAX]
+    shown = replay.episodes[::-1][:ROWS_MAX]
     rows = [_episode(job, e, where) for e in shown]
     heads = ["First said", "Cause", "What it said first", "Suffering before", "Said", "Held", "As stored"]
-    return _table(heads, rows, found.episode_count, "The table of the chart has the newest 100.")
+    return _table(heads, rows, replay.episode_count, "The table of the chart has the newest 100.")
 
 
 def _episode(job: str, one: EpisodeOut, where: tzinfo) -> html.Tr:
@@ -170,40 +174,40 @@ def _share(part: int, whole: int, why_not: str) -> html.Td:
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 
-def advice_words(found: AdviceReplayOut | None) -> list[Component]:
+def advice_words(replay: AdviceReplayOut | None) -> list[Component]:
     """Build the sentence on the replayed advice."""
-    if found is None:
+    if replay is None:
         return [left_out()]
-    if not found.opened_count:
-        said = "The rules would have opened no card." if found.checkpoint_count else "No ended checkpoint is stored."
+    if not replay.opened_count:
+        said = "The rules would have opened no card." if replay.checkpoint_count else "No ended checkpoint is stored."
         return [html.P(said, className="verdict-sentence")]
-    words = f"The rules would have opened {text.counted(found.opened_count, 'card')}"
+    words = f"The rules would have opened {text.counted(replay.opened_count, 'card')}"
     parts = [
         f"{count} {word}"
         for count, word in (
-            (found.withdrawn_count, "withdrawn later"),
-            (found.applied_count, "applied"),
-            (found.regressed_count, "worse than before"),
-            (found.rolled_back_count, "changed back"),
+            (replay.withdrawn_count, "withdrawn later"),
+            (replay.applied_count, "applied"),
+            (replay.regressed_count, "worse than before"),
+            (replay.rolled_back_count, "changed back"),
         )
         if count
     ]
     tail = f": {', '.join(parts)}." if parts else "; none of them was applied."
     held = (
-        f" {found.held_count} of {text.counted(found.predicted_count, 'measured value')} were inside their intervals."
-        if found.predicted_count
+        f" {replay.held_count} of {text.counted(replay.predicted_count, 'measured value')} were inside their intervals."
+        if replay.predicted_count
         else " No change was made, so nothing was measured: the effects are predictions."
     )
     return [html.P(words + tail + held, className="verdict-sentence")]
 
 
-def replayed_cards(job: str, found: AdviceReplayOut | None, where: tzinfo) -> Component | None:
+def replayed_cards(job: str, replay: AdviceReplayOut | None, where: tzinfo) -> Component | None:
     """Build the table of the cards that would have been opened, newest first."""
-    if found is None or not found.cards:
+    if replay is None or not replay.cards:
         return None
-    rows = [_card(job, c, where) for c in found.cards[::-1][:ROWS_MAX]]
+    rows = [_card(job, c, where) for c in replay.cards[::-1][:ROWS_MAX]]
     more = "The table of the chart has those that predict a duration, of the newest 100."
-    return _table(["Opened", "Advice", "What came of it", "Effect"], rows, found.opened_count, more)
+    return _table(["Opened", "Advice", "What came of it", "Effect"], rows, replay.opened_count, more)
 
 
 def _card(job: str, one: ReplayedCardOut, where: tzinfo) -> html.Tr:
@@ -239,14 +243,14 @@ def _effect(one: ReplayedPredictionOut) -> Component:
 # --- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def warning_words(found: WarningReplayOut | None) -> list[Component]:
+def warning_words(replay: WarningReplayOut | None) -> list[Component]:
     """Build the sentence and the table on the replayed warnings of timeouts."""
-    if found is None:
+    if replay is None:
         return [left_out()]
-    if not found.checkpoint_count:
+    if not replay.checkpoint_count:
         return [html.P("No ended checkpoint with acknowledgements is stored, so no warning was replayed.")]
-    score = found.predicted
-    count = text.counted(found.checkpoint_count, "checkpoint")
+    score = replay.predicted
+    count = text.counted(replay.checkpoint_count, "checkpoint")
     if not score.expired_count and not score.page_count:
         words = f"None of {count} expired, and none would have been warned of."
     elif not score.expired_count:
@@ -256,7 +260,7 @@ def warning_words(found: WarningReplayOut | None) -> list[Component]:
             f"{score.caught_count} of {text.counted(score.expired_count, 'expired checkpoint')} would have been warned"
             f" of, with {text.counted(score.false_page_count, 'false page')}."
         )
-    rows = [_score("Predicted finish", score), _score("Rule by age, after 80 %", found.plain_rule)]
+    rows = [_score("Predicted finish", score), _score("Rule by age, after 80 %", replay.plain_rule)]
     parts: list[Component] = [
         html.P(words, className="verdict-sentence"),
         html.Div(
@@ -264,8 +268,8 @@ def warning_words(found: WarningReplayOut | None) -> list[Component]:
             className="table-scroll",
         ),
     ]
-    if found.skipped_count:
-        left = text.counted(found.skipped_count, "ended checkpoint")
+    if replay.skipped_count:
+        left = text.counted(replay.skipped_count, "ended checkpoint")
         parts.append(html.P(f"{left} left out: the acknowledgements are not stored.", className="hint"))
     return parts
 

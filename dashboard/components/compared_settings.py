@@ -65,17 +65,17 @@ def _headline(
 ) -> Component:
     missing = [name for name, job in zip(names, jobs, strict=True) if not job.are_settings_known]
     known = text.counted(len(differing), "setting") + (" differs" if len(differing) == 1 else " differ")
-    found: list[Component] = []
+    parts: list[Component] = []
     if missing:
         words = f"settings of {' and '.join(missing)} not known"
-        found.append(status.badge(words, "question", Tone.QUIET))
+        parts.append(status.badge(words, "question", Tone.QUIET))
     if differing:
-        found.append(status.badge(known, "warning", Tone.WARN))
+        parts.append(status.badge(known, "warning", Tone.WARN))
     elif same and not missing:
-        found.append(status.badge("same settings", "check", Tone.GOOD))
+        parts.append(status.badge("same settings", "check", Tone.GOOD))
     elif not missing:
-        found.append(status.badge("no setting is known on both sides", "question", Tone.QUIET))
-    return html.P(found, className="settings-headline")
+        parts.append(status.badge("no setting is known on both sides", "question", Tone.QUIET))
+    return html.P(parts, className="settings-headline")
 
 
 def _only(names: Pair, jobs: tuple[ComparedJobOut, ComparedJobOut]) -> list[Component]:

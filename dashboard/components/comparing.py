@@ -138,9 +138,9 @@ def _acknowledged(c: CheckpointOut) -> str:
     return text.MISSING if c.subtask_count is None else f"{c.acknowledged_count} of {c.subtask_count}"
 
 
-def headline(found: CheckpointComparisonOut) -> Component:
+def headline(comparison: CheckpointComparisonOut) -> Component:
     """Build the card with the sentence about what differs most."""
-    cause = found.cause
+    cause = comparison.cause
     chips: list[Component] = []
     if cause is not None:
         if cause.vertex is not None:
@@ -149,12 +149,12 @@ def headline(found: CheckpointComparisonOut) -> Component:
         if cause.phase is not None:
             chips.append(status.phase(cause.phase))
         chips.append(status.basis(cause.basis))
-    parts: list[Component] = [html.P(found.headline, className="verdict-sentence")]
-    if found.b is not None:
+    parts: list[Component] = [html.P(comparison.headline, className="verdict-sentence")]
+    if comparison.b is not None:
         words = "Sample: one checkpoint on each side."
-        parts.append(html.P([words, " ", _hours(found, found.b)], className="hint", id="comparison-sample"))
-    if found.choice is not None and found.b is not None:
-        parts.append(html.P(found.choice, className="hint", id="comparison-choice"))
+        parts.append(html.P([words, " ", _hours(comparison, comparison.b)], className="hint", id="comparison-sample"))
+    if comparison.choice is not None and comparison.b is not None:
+        parts.append(html.P(comparison.choice, className="hint", id="comparison-choice"))
     if chips:
         parts.append(html.Div(chips, className="chips"))
     tone = Tone.QUIET if cause is None else Tone.WARN
@@ -163,22 +163,22 @@ def headline(found: CheckpointComparisonOut) -> Component:
     )
 
 
-def _hours(found: CheckpointComparisonOut, b: ComparedOut) -> Component:
+def _hours(comparison: CheckpointComparisonOut, b: ComparedOut) -> Component:
     """Build the link to the windows around both checkpoints, if these do not overlap."""
     half = timedelta(minutes=30)
-    at, before = found.a.checkpoint.triggered_at, b.checkpoint.triggered_at
-    other = b.job.id if b.job.id != found.job_id else None
+    at, before = comparison.a.checkpoint.triggered_at, b.checkpoint.triggered_at
+    other = b.job.id if b.job.id != comparison.job_id else None
     if other is None and at - before < 2 * half:
         return html.Span()
     ends = (before - half, before + half), (at - half, at + half)
-    return dcc.Link("Compare the hours around them", href=routes.windows(found.job_id, *ends, other=other))
+    return dcc.Link("Compare the hours around them", href=routes.windows(comparison.job_id, *ends, other=other))
 
 
-def vertex_buttons(found: CheckpointComparisonOut) -> list[Component]:
+def vertex_buttons(comparison: CheckpointComparisonOut) -> list[Component]:
     """Build the buttons that open a vertex, so that the keyboard can do this too."""
-    if not found.vertices:
+    if not comparison.vertices:
         return []
-    opened = None if found.opened is None else found.opened.vertex_id
+    opened = None if comparison.opened is None else comparison.opened.vertex_id
     return [
         html.Span("Subtasks of", className="hint"),
         *(
@@ -189,17 +189,19 @@ def vertex_buttons(found: CheckpointComparisonOut) -> list[Component]:
                 title=f"{v.vertex}: show or hide the subtasks that differ most",
                 **attrs({"aria-pressed": "true" if v.vertex_id == opened else "false"}),
             )
-            for v in found.vertices
+            for v in comparison.vertices
         ),
     ]
 
 
-def settings(found: CheckpointComparisonOut) -> Component | None:
+def settings(comparison: CheckpointComparisonOut) -> Component | None:
     """Build the card with what differs in the settings. Return None without a second checkpoint."""
-    if found.b is None:
+    if comparison.b is None:
         return None
     hint = "as they were when each was triggered"
-    return compared_settings.card(found.settings, names(found), (found.a.job, found.b.job), hint=hint)
+    return compared_settings.card(
+        comparison.settings, names(comparison), (comparison.a.job, comparison.b.job), hint=hint
+    )
 
 
 _Load = tuple[str, Callable[[LoadOut], float | None], Callable[[float | None], str]]
@@ -214,9 +216,9 @@ _LOADS: tuple[_Load, ...] = (
 )
 
 
-def load(found: CheckpointComparisonOut) -> Component | None:
+def load(comparison: CheckpointComparisonOut) -> Component | None:
     """Build the card with the load of each vertex on both sides. Return None if there are no readings."""
-    return load_card(found.loads, names(found), of="the readings during each checkpoint and 15 s around it")
+    return load_card(comparison.loads, names(comparison), of="the readings during each checkpoint and 15 s around it")
 
 
 def load_card(loads: Sequence[LoadPairOut], whose: tuple[str, str], *, of: str) -> Component | None:
@@ -279,9 +281,9 @@ def value_of(c: CheckpointOut) -> str:
     return f"{c.run_id}:{c.checkpoint_id}"
 
 
-def source(found: CheckpointComparisonOut) -> Component:
+def source(comparison: CheckpointComparisonOut) -> Component:
     """Build the line at the bottom of the page."""
-    runs = dict.fromkeys(c.checkpoint.run_id for c in (found.a, found.b) if c is not None)
+    runs = dict.fromkeys(c.checkpoint.run_id for c in (comparison.a, comparison.b) if c is not None)
     word = "run" if len(runs) == 1 else "runs"
-    sources = dict.fromkeys(c.job.capabilities.source for c in (found.a, found.b) if c is not None)
+    sources = dict.fromkeys(c.job.capabilities.source for c in (comparison.a, comparison.b) if c is not None)
     return cards.source_line([f"Source: {', '.join(sources)}", f"{word} {', '.join(runs)}"])

@@ -9,12 +9,12 @@ from backend.contracts.advice import DryRunOut
 from dashboard.components import cards
 
 
-def tried(found: DryRunOut) -> Component:
+def tried(dry_run: DryRunOut) -> Component:
     """Build the result of a dry run in a sentence."""
-    where = f"It would be sent to {found.target} ({found.url})."
-    if found.is_accepted:
+    where = f"It would be sent to {dry_run.target} ({dry_run.url})."
+    if dry_run.is_accepted:
         return html.P(f"{where} The target was asked and accepts it.", className="hint")
-    if not found.is_checked:
-        where = f"It would not be sent to {found.target} ({found.url})."
-    verb = "The target was asked and refuses it" if found.is_checked else "It would be refused"
-    return cards.answer(False, f"{where} {verb}: {'; '.join(found.refusals)}.")
+    if not dry_run.is_checked:
+        where = f"It would not be sent to {dry_run.target} ({dry_run.url})."
+    verb = "The target was asked and refuses it" if dry_run.is_checked else "It would be refused"
+    return cards.answer(False, f"{where} {verb}: {'; '.join(dry_run.refusals)}.")

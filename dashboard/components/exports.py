@@ -12,9 +12,9 @@ from dashboard.components import cards
 from dashboard.components.attributes import attrs
 
 
-def details(found: Sequence[ExportOut]) -> list[Component]:
+def details(exports: Sequence[ExportOut]) -> list[Component]:
     """Build the forms in which changed settings can be copied: closed until the viewer opens them."""
-    if not found:
+    if not exports:
         return []
     forms = [
         html.Div(
@@ -31,7 +31,7 @@ def details(found: Sequence[ExportOut]) -> list[Component]:
             ],
             className="export",
         )
-        for export in found
+        for export in exports
     ]
-    words = ", ".join(export.title for export in found)
+    words = ", ".join(export.title for export in exports)
     return [html.Details([html.Summary(f"As {words}"), *forms], className="exports")]

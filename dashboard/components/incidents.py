@@ -89,20 +89,22 @@ def counts(incident: IncidentOut) -> str:
 
 def marks(incident: IncidentOut) -> list[Component]:
     """Return the badges of what people did with the incident."""
-    found: list[Component] = []
+    children: list[Component] = []
     if incident.claimed_by is not None:
         taken = f"taken by {text.short(incident.claimed_by, _NAME_MAX)}"
-        found.append(status.badge(taken, "progress", Tone.INFO, hint=f"{incident.claimed_by} works on it"))
+        children.append(status.badge(taken, "progress", Tone.INFO, hint=f"{incident.claimed_by} works on it"))
     if incident.acknowledged_by is not None:
         hint = f"{incident.acknowledged_by} has seen it, {text.instant_utc(incident.acknowledged_at)}"
         seen = f"acknowledged by {text.short(incident.acknowledged_by, _NAME_MAX)}"
-        found.append(status.badge(seen, "check", Tone.QUIET, hint=hint))
+        children.append(status.badge(seen, "check", Tone.QUIET, hint=hint))
     if incident.silenced_count:
         of = "" if incident.silenced_count == incident.open_count else f" {incident.silenced_count}"
-        found.append(status.badge(f"silenced{of}", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
+        children.append(
+            status.badge(f"silenced{of}", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered")
+        )
     if incident.comment_count:
-        found.append(html.Span(text.counted(incident.comment_count, "comment"), className="chip"))
-    return found
+        children.append(html.Span(text.counted(incident.comment_count, "comment"), className="chip"))
+    return children
 
 
 def notified(message: NotifiedOut, where: tzinfo) -> html.Span:

@@ -25,7 +25,7 @@ def buttons(engine: CapabilitiesOut, vertex: str | None, subtask: int | None, *,
     """
     reasons = [_reason(engine, vertex, subtask, is_offered=o) for o in _offered(engine)]
     rows = ((THREADS, "stack", "Thread dump"), (STACKS, "flame", "Flame graph"))
-    found: list[Component] = [
+    children: list[Component] = [
         html.Button(
             [status.icon(icon), html.Span(word)],
             id={"type": _BUTTON, "what": what, "vertex": vertex or "", "subtask": subtask or 0, "place": place},
@@ -38,8 +38,8 @@ def buttons(engine: CapabilitiesOut, vertex: str | None, subtask: int | None, *,
     ]
     told = dict.fromkeys(r for r in reasons if r is not None)
     if told:
-        found.append(html.Span("; ".join(told), className="hint"))
-    return html.Div(found, className="inspect-buttons")
+        children.append(html.Span("; ".join(told), className="hint"))
+    return html.Div(children, className="inspect-buttons")
 
 
 def _offered(engine: CapabilitiesOut) -> tuple[bool, bool]:
@@ -56,30 +56,30 @@ def _reason(engine: CapabilitiesOut, vertex: str | None, subtask: int | None, *,
     return None
 
 
-def threads_card(found: ThreadDumpOut, *, has_all: bool) -> Component:
+def threads_card(dump: ThreadDumpOut, *, has_all: bool) -> Component:
     """Build the card of a thread dump: each thread with its state and its stack, and buttons to copy them."""
-    own = [t for t in found.threads if t.is_of_subtask]
-    everything = "\n\n".join(t.stack for t in found.threads)
+    own = [t for t in dump.threads if t.is_of_subtask]
+    everything = "\n\n".join(t.stack for t in dump.threads)
     tools = [
         cards.copy_button("Copy", everything, label="Copy all shown threads"),
         html.Button(
-            "Only this subtask" if has_all else f"All {found.thread_count} threads",
+            "Only this subtask" if has_all else f"All {dump.thread_count} threads",
             id="cp-threads-all",
             className="button",
             title="show the other threads of the TaskManager too",
             **attrs({"aria-pressed": "true" if has_all else "false"}),
         ),
     ]
-    where = " on ".join(p for p in (f"TaskManager {found.task_manager}", found.host) if p)
-    told = f"{text.short(found.vertex, 40)} subtask {found.subtask}, now"
+    where = " on ".join(p for p in (f"TaskManager {dump.task_manager}", dump.host) if p)
+    told = f"{text.short(dump.vertex, 40)} subtask {dump.subtask}, now"
     body: list[Component] = [
-        html.P([f"{where}, ", cards.age("read", found.as_of, is_alarming=False)], className="hint"),
-        *(_thread(t, is_open=t.is_of_subtask and t is own[0]) for t in found.threads),
+        html.P([f"{where}, ", cards.age("read", dump.as_of, is_alarming=False)], className="hint"),
+        *(_thread(t, is_open=t.is_of_subtask and t is own[0]) for t in dump.threads),
     ]
-    if not found.threads:
+    if not dump.threads:
         body.append(
             html.P(
-                f"None of the {found.thread_count} threads of the TaskManager has the name of this subtask.",
+                f"None of the {dump.thread_count} threads of the TaskManager has the name of this subtask.",
                 className="empty-state",
             )
         )
@@ -104,8 +104,8 @@ def _thread(thread: ThreadOut, *, is_open: bool) -> Component:
 def _state(line: str) -> str | None:
     """Return the state in the first line, ``"name" Id=79 TIMED_WAITING on ...``; None if it is not there."""
     words = line.rpartition('"')[2].split()
-    found = next((w for w in words[1:2] if w.isupper()), None)
-    return None if found is None else found.replace("_", " ").lower()
+    state = next((w for w in words[1:2] if w.isupper()), None)
+    return None if state is None else state.replace("_", " ").lower()
 
 
 def _line(line: str) -> Component:

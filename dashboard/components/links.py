@@ -28,12 +28,12 @@ async def read(
         return None
 
 
-def row(found: LinksOut | None) -> Component | None:
+def row(links: LinksOut | None) -> Component | None:
     """Build a row of the links that can be offered; return None if there are none.
 
     Links to one engine are grouped: ``Flink: job`` becomes *job* after the word *Flink*.
     """
-    offered = [link for link in found.items if link.url] if found is not None else []
+    offered = [link for link in links.items if link.url] if links is not None else []
     if not offered:
         return None
     parts: list[Component] = [html.Span([status.icon("external"), "Open"], className="links-word")]

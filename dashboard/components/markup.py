@@ -85,7 +85,7 @@ def lean(value: object) -> object:
 
 def _runs(children: Sequence[object]) -> object:
     """Return children in which each run of plain elements and texts is one ``Markup``."""
-    found: list[object] = []
+    runs: list[object] = []
     run: list[Node] = []
     for child in children:
         if child is None or child is False or child is True:
@@ -95,12 +95,12 @@ def _runs(children: Sequence[object]) -> object:
             run.append(node)
             continue
         if run:
-            found.append(Markup(run))
+            runs.append(Markup(run))
             run = []
-        found.append(_with_lean_children(child) if isinstance(child, Component) else child)
+        runs.append(_with_lean_children(child) if isinstance(child, Component) else child)
     if run:
-        found.append(Markup(run))
-    return found
+        runs.append(Markup(run))
+    return runs
 
 
 def _node(value: object) -> Node | None:

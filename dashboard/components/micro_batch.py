@@ -64,27 +64,27 @@ def outputs() -> dict[str, Any]:
     }
 
 
-def values(found: CheckpointDetailOut, *, theme: Theme) -> dict[str, object]:
+def values(detail: CheckpointDetailOut, *, theme: Theme) -> dict[str, object]:
     """Return the values of ``outputs``.
 
     A micro-batch shows its phases and sources, any other checkpoint its barriers.
     """
-    batches = [] if found.batch is None else [found.batch]
+    batches = [] if detail.batch is None else [detail.batch]
     chart = micro_batch.phases(batches, theme=theme)
     return {
         "style": SHOWN if batches else HIDDEN,
         "barriers_style": HIDDEN if batches else SHOWN,
         "chart": cards.chart_values("cp-batch", chart),
-        "sources": None if found.batch is None else _sources(found.batch),
+        "sources": None if detail.batch is None else _sources(detail.batch),
     }
 
 
-def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
+def facts(detail: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
     """Build the facts of one micro-batch. Facts about state are left out for a query without state."""
-    is_failed = found.status is CheckpointStatus.FAILED
+    is_failed = detail.status is CheckpointStatus.FAILED
     why = "Spark does not report when a failed batch began" if is_failed else None
     shown = [
-        cards.fact("Batch duration", text.duration(found.end_to_end_duration_ms), hint=why),
+        cards.fact("Batch duration", text.duration(detail.end_to_end_duration_ms), hint=why),
         cards.fact("Batch number", str(batch.checkpoint_id), basis=batch.number_basis),
         cards.fact("Rows read", text.count(batch.input_row_count)),
         cards.fact("Checkpoint log", text.duration(_log_ms(batch)), hint="offsets and commits files"),
@@ -92,7 +92,7 @@ def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
     if (state := batch.state) is not None:
         shown += [
             cards.fact("State rows", text.count(state.row_count)),
-            cards.fact("State size", text.size(found.full_state_size_bytes)),
+            cards.fact("State size", text.size(detail.full_state_size_bytes)),
             cards.fact(
                 "State commit",
                 text.duration(state.commit_ms),
@@ -147,9 +147,9 @@ def job_values(job: JobDetailOut, *, theme: Theme, has_pressure: bool = True) ->
     }
 
 
-def signs(found: list[PressureSignOut]) -> Component | None:
+def signs(pressure_signs: list[PressureSignOut]) -> Component | None:
     """Build the table of the signs of backpressure, each with its basis; return None if there are none."""
-    if not found:
+    if not pressure_signs:
         return None
     rows = [
         html.Tr(
@@ -164,7 +164,7 @@ def signs(found: list[PressureSignOut]) -> Component | None:
                 html.Td([s.statement, " ", status.basis(s.basis)]),
             ]
         )
-        for s in found
+        for s in pressure_signs
     ]
     return html.Table(html.Tbody(rows), className="plain-table")
 

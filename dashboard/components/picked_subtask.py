@@ -11,13 +11,13 @@ from dashboard import text
 from dashboard.components import cards, inspection, status
 
 
-def panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
+def panel(detail: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
     """Build the numbers and ids of the picked subtask.
 
     Without a valid pick, build a hint that explains how to pick one.
     """
     vertex_id, _, index = (picked or "").rpartition(":")
-    vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
+    vertex = next((v for v in detail.vertices if v.vertex_id == vertex_id), None)
     subtask = next((s for s in vertex.subtasks if str(s.subtask) == index), None) if vertex else None
     if vertex is None or subtask is None:
         words = "Click a bar to see the numbers, host and ids of its subtask. The keys < and > go to the neighbours."
@@ -25,14 +25,14 @@ def panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> 
     placed = next((v for v in job.vertices if v.id == vertex_id), None)
     manager = _at(placed.task_managers, subtask.subtask) if placed else None
     host = subtask.host or (_at(placed.hosts, subtask.subtask) if placed else None)
-    can_read = found.capabilities.can_dump_threads or found.capabilities.can_sample_stacks
+    can_read = detail.capabilities.can_dump_threads or detail.capabilities.can_sample_stacks
     return [
         html.B(f"{text.short(vertex.vertex, 40)} subtask {subtask.subtask}"),
         *_numbers(subtask),
         _copy("vertex id", vertex.vertex_id),
         _copy("host", host),
         _copy("TaskManager", manager),
-        *([inspection.buttons(found.capabilities, vertex_id, subtask.subtask, place="picked")] if can_read else []),
+        *([inspection.buttons(detail.capabilities, vertex_id, subtask.subtask, place="picked")] if can_read else []),
     ]
 
 
@@ -42,11 +42,11 @@ def _numbers(s: SubtaskPhasesOut) -> list[Component]:
 
     if s.has_finished:
         return [html.Span("had finished before the checkpoint, so it took no part")]
-    found = [one("first barrier", s.first_barrier_ms, s.first_barrier_basis or Basis.MEASURED)]
+    numbers = [one("first barrier", s.first_barrier_ms, s.first_barrier_basis or Basis.MEASURED)]
     if s.first_barrier_resolution_ms is not None:
-        found.append(html.Span(f"± {text.duration(s.first_barrier_resolution_ms)}", className="hint"))
+        numbers.append(html.Span(f"± {text.duration(s.first_barrier_resolution_ms)}", className="hint"))
     return [
-        *found,
+        *numbers,
         one("alignment", s.alignment_duration_ms, Basis.MEASURED),
         one("sync", s.sync_duration_ms, Basis.MEASURED),
         one("async", s.async_duration_ms, Basis.MEASURED),

@@ -199,12 +199,12 @@ def rewriting_state(value: HistoryOut | None) -> html.Span | None:
     """Build a note on the past day that is being rewritten. Return None if there is none."""
     if value is None or value.rewriting is None:
         return None
-    found = value.rewriting
+    rewriting = value.rewriting
     title = (
-        f"Old arrays of healthy checkpoints of {found.day} are removed. {found.percent} % of the table {found.table}"
-        " are done. Pages can read the day meanwhile."
+        f"Old arrays of healthy checkpoints of {rewriting.day} are removed. {rewriting.percent} % of the table"
+        f" {rewriting.table} are done. Pages can read the day meanwhile."
     )
-    return html.Span(f"rewriting {found.day}: {found.percent} %", id="rewriting-state", title=title)
+    return html.Span(f"rewriting {rewriting.day}: {rewriting.percent} %", id="rewriting-state", title=title)
 
 
 def service_state(value: StatusOut) -> list[Component | str]:

@@ -48,34 +48,38 @@ def unusable(problem: str) -> list[Component]:
     return state("cannot run", "warning", Tone.WARN, f"{problem} Change it with the controls above.")
 
 
-def state_of(found: SimulationOut, titles: Sequence[str]) -> list[Component]:
+def state_of(simulation: SimulationOut, titles: Sequence[str]) -> list[Component]:
     """Build the state of a simulation. ``titles`` are those of its protocols."""
     names = " and ".join(titles)
-    match found.state:
+    match simulation.state:
         case SimulationState.QUEUED:
-            return queued(found)
+            return queued(simulation)
         case SimulationState.RUNNING:
-            done = text.percent(found.progress_ratio)
-            return running(found, f"{names}: {done} of the virtual time is simulated.")
+            done = text.percent(simulation.progress_ratio)
+            return running(simulation, f"{names}: {done} of the virtual time is simulated.")
         case SimulationState.FAILED:
-            return state("failed", "cross", Tone.BAD, f"The simulation failed: {found.reason or 'no reason is known'}.")
+            return state(
+                "failed", "cross", Tone.BAD, f"The simulation failed: {simulation.reason or 'no reason is known'}."
+            )
         case SimulationState.CANCELLED:
             return state("cancelled", "cross", Tone.QUIET, "The simulation was cancelled. Run it again for a result.")
         case SimulationState.COMPLETED:
-            return state("completed", "check", Tone.GOOD, _completed(found))
+            return state("completed", "check", Tone.GOOD, _completed(simulation))
 
 
-def _completed(found: SimulationOut) -> str:
+def _completed(simulation: SimulationOut) -> str:
     took = ""
-    if found.started_at is not None and found.ended_at is not None:
-        took = f" in {text.duration((found.ended_at - found.started_at).total_seconds() * 1_000)}"
-    virtual = " and ".join(dict.fromkeys(text.duration(1_000 * r.virtual_time_s) for r in found.runs))
+    if simulation.started_at is not None and simulation.ended_at is not None:
+        took = f" in {text.duration((simulation.ended_at - simulation.started_at).total_seconds() * 1_000)}"
+    virtual = " and ".join(dict.fromkeys(text.duration(1_000 * r.virtual_time_s) for r in simulation.runs))
     kept = (
-        "" if found.expires_at is None else f" The result is kept until {text.instant_utc(found.expires_at)[:16]} UTC."
+        ""
+        if simulation.expires_at is None
+        else f" The result is kept until {text.instant_utc(simulation.expires_at)[:16]} UTC."
     )
     of_example = (
         "This is an example, which the server simulated by itself. Choose a job and protocols, and press Run. "
-        if found.is_example
+        if simulation.is_example
         else ""
     )
     return f"{of_example}{virtual} of virtual time simulated{took}.{kept}"
@@ -96,18 +100,18 @@ def unanswered(problem: Exception) -> list[Component]:
     return state("no answer", "warning", Tone.WARN, f"{problem} The page asks again.")
 
 
-def queued(found: QueuedWorkOut) -> list[Component]:
+def queued(work: QueuedWorkOut) -> list[Component]:
     """Build the state of work in the queue: what is before it, or that no worker takes it."""
-    before = found.queue_position or 0
+    before = work.queue_position or 0
     words = "It starts next." if before == 0 else f"{text.counted(before, 'simulation')} before it."
-    if before == 0 and (found.as_of - found.queued_at).total_seconds() > _UNTAKEN_S:
+    if before == 0 and (work.as_of - work.queued_at).total_seconds() > _UNTAKEN_S:
         words += " No worker has taken it yet. Is the role lab running?"
     return [*state("queued", "hourglass", Tone.INFO, words), _progress(0.0)]
 
 
-def running(found: QueuedWorkOut, said: str) -> list[Component]:
+def running(work: QueuedWorkOut, said: str) -> list[Component]:
     """Build the state of work that runs, with a bar of its progress."""
-    return [*state("running", "progress", Tone.INFO, said), _progress(found.progress_ratio)]
+    return [*state("running", "progress", Tone.INFO, said), _progress(work.progress_ratio)]
 
 
 def _progress(ratio: float) -> Component:

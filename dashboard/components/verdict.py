@@ -79,19 +79,23 @@ def verdict_card(
 
 def _more_chips(verdict: VerdictOut, engine: CapabilitiesOut | None) -> list[Component]:
     """Return chips with the share that the cause explains, how often it strikes, and the second cause."""
-    found: list[Component] = []
+    more_chips: list[Component] = []
     if verdict.share_ratio is not None:
         hint = "share of the duration that the cause takes by itself (reconstructed)"
-        found.append(html.Span(["share ", html.B(text.percent(verdict.share_ratio))], className="chip", title=hint))
+        more_chips.append(
+            html.Span(["share ", html.B(text.percent(verdict.share_ratio))], className="chip", title=hint)
+        )
     often = verdict.intermittence
     if often is not None:
         hint = f"checkpoints that the cause struck, since {text.instant_utc(often.since)}"
         words = f"{often.struck_count} of {often.checkpoint_count}"
-        found.append(html.Span(["strikes ", html.B(words)], className="chip", title=hint))
+        more_chips.append(html.Span(["strikes ", html.B(words)], className="chip", title=hint))
     if verdict.second is not None:
         word = status.kind_word(verdict.second.kind, engine)
-        found.append(html.Span(["second ", html.B(word)], className="chip chip-name", title=verdict.second.sentence))
-    return found
+        more_chips.append(
+            html.Span(["second ", html.B(word)], className="chip chip-name", title=verdict.second.sentence)
+        )
+    return more_chips
 
 
 def evidence_table(verdict: VerdictOut) -> Component:
@@ -126,7 +130,7 @@ def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: Verd
     """
     if path is None:
         return []
-    found: list[Component] = []
+    children: list[Component] = []
     last = f"{text.short(path.last_vertex or text.MISSING, 40)} subtask {path.last_subtask}"
     instead_ms, words = path.without_last_ms, f"Without {last}: "
     if verdict.vertex is not None:
@@ -139,7 +143,7 @@ def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: Verd
         effect: list[Component | str] = [html.B(instead), f" instead of {took} (reconstructed)"]
         if instead == took:
             effect = [f"still {took} (reconstructed)"]
-        found.append(html.Span([words, *effect], title=verdict.vertex or path.last_vertex))
+        children.append(html.Span([words, *effect], title=verdict.vertex or path.last_vertex))
     if path.last_in and path.last_vertex is not None:
-        found.append(html.Span([f"{last} was ", html.B(path.last_in)], title=path.last_vertex))
-    return found
+        children.append(html.Span([f"{last} was ", html.B(path.last_in)], title=path.last_vertex))
+    return children

@@ -55,37 +55,37 @@ def value(number: float | None, unit: str) -> str:
     return text.evidence_value(number, unit)
 
 
-def predictions(found: WhatIfOut) -> Component:
+def predictions(what_if: WhatIfOut) -> Component:
     """Build the table of every measure: measured, predicted for the job as it is, and predicted with the change.
 
     If nothing is changed, there is no column for the change.
     """
-    is_changed = found.is_changed
-    measured = {m.measure: m for m in found.measured}
-    current, asked = _by_measure(found.current), _by_measure(found.asked)
+    is_changed = what_if.is_changed
+    measured = {m.measure: m for m in what_if.measured}
+    current, asked = _by_measure(what_if.current), _by_measure(what_if.asked)
     rows = []
     for measure, words in MEASURES.items():
-        if measure in AFTER_A_FAILURE and found.asked.failures:
+        if measure in AFTER_A_FAILURE and what_if.asked.failures:
             continue
         now, as_is, then = measured.get(measure), current.get(measure), asked.get(measure)
         if then is None and as_is is None and now is None:
             continue
         cells: list[Component] = [html.Th(words, **attrs({"scope": "row"}))]
-        cells.append(_measured(now, len(found.checkpoint_ids)))
-        cells += [_predicted(as_is), *([_predicted(then)] if is_changed else []), _error(then, found.calibration)]
+        cells.append(_measured(now, len(what_if.checkpoint_ids)))
+        cells += [_predicted(as_is), *([_predicted(then)] if is_changed else []), _error(then, what_if.calibration)]
         rows.append(html.Tr(cells))
     heads = html.Tr(
         [
             cards.unseen_head("Measure"),
             # A narrow page takes the text of the head as a label before each value, without the line break.
-            html.Th(["Measured ", *_measured_on(found.checkpoint_ids)], className="right"),
+            html.Th(["Measured ", *_measured_on(what_if.checkpoint_ids)], className="right"),
             html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
             *([html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right")] if is_changed else []),
             html.Th("Error of the model", className="right"),
         ]
     )
     table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
-    return html.Div([html.Div(table, className="table-scroll"), *_unscored(found)])
+    return html.Div([html.Div(table, className="table-scroll"), *_unscored(what_if)])
 
 
 def _measured_on(ids: Sequence[int]) -> list[Component]:
@@ -117,14 +117,14 @@ def _measured(now: MeasuredNowOut | None, count: int) -> html.Td:
     return html.Td(parts, className="right number", title=about if is_span else None)
 
 
-def failures(found: WhatIfOut) -> list[Component]:
+def failures(what_if: WhatIfOut) -> list[Component]:
     """Build the table of what each kind of failure would cost, as the job is and with the change."""
-    as_is = {f.failure: f for f in found.current.failures}
-    if not found.asked.failures:
-        return [html.P(f"Nothing is predicted: {_why_no_cost(found.asked)}.", className="hint")]
-    names = ("As it is", "Changed") if found.is_changed else ("As it is",)
-    parts: list[Component] = _debt_now(found)
-    for cost in found.asked.failures:
+    as_is = {f.failure: f for f in what_if.current.failures}
+    if not what_if.asked.failures:
+        return [html.P(f"Nothing is predicted: {_why_no_cost(what_if.asked)}.", className="hint")]
+    names = ("As it is", "Changed") if what_if.is_changed else ("As it is",)
+    parts: list[Component] = _debt_now(what_if)
+    for cost in what_if.asked.failures:
         before = as_is.get(cost.failure)
         heads = html.Tr(
             [
@@ -136,8 +136,8 @@ def failures(found: WhatIfOut) -> list[Component]:
             html.Tr(
                 [
                     html.Th(words, **attrs({"scope": "row"})),
-                    _missing(_why_no_cost(found.current)) if before is None else _cost(before, name, found),
-                    *([_cost(cost, name)] if found.is_changed else []),
+                    _missing(_why_no_cost(what_if.current)) if before is None else _cost(before, name, what_if),
+                    *([_cost(cost, name)] if what_if.is_changed else []),
                 ]
             )
             for name, words in _COSTS.items()
@@ -152,7 +152,7 @@ def failures(found: WhatIfOut) -> list[Component]:
         "At a random later time, counted from the newest completed checkpoint. An interval holds 90 % of such failures."
         " No recovery of this job was compared with these predictions, so no error of the model is known for them."
     )
-    if any(f.catch_up_ms is None and f.replay_bound is not ReplayBound.ENDLESS for f in found.asked.failures):
+    if any(f.catch_up_ms is None and f.replay_bound is not ReplayBound.ENDLESS for f in what_if.asked.failures):
         words += (
             " No catch-up is predicted, because the rate of the input is not known, or no capacity is left to catch up."
         )
@@ -168,48 +168,48 @@ def _missing(why: str) -> html.Td:
     return html.Td(text.MISSING, className="right missing", title=why)
 
 
-def _debt_now(found: WhatIfOut) -> list[Component]:
-    if found.replay_debt is None or found.replay_debt_ms is None:
+def _debt_now(what_if: WhatIfOut) -> list[Component]:
+    if what_if.replay_debt is None or what_if.replay_debt_ms is None:
         return []
-    words = debt_sentence(found.replay_debt_ms, is_at_least=found.replay_debt.is_at_least)
+    words = debt_sentence(what_if.replay_debt_ms, is_at_least=what_if.replay_debt.is_at_least)
     return [html.P([f"{words[:1].upper()}{words[1:]} ", status.basis(Basis.MEASURED)])]
 
 
 def _cost(cost: FailureCostOut, name: str, as_is: WhatIfOut | None = None) -> html.Td:
     """Build one part of what a failure costs. ``as_is`` is the answer if the cost is that of the job as it is."""
     bound = ReplayBound.BOUNDED if name == "outage_ms" else cost.replay_bound
-    found: IntervalOut | None = getattr(cost, name)
+    interval: IntervalOut | None = getattr(cost, name)
     if bound is ReplayBound.ENDLESS:
         debt_ms = None if as_is is None or name != "replay_ms" else as_is.replay_debt_ms
         words = "no limit" if debt_ms is None else text.duration(debt_ms)
         hint = "no checkpoint completes" if debt_ms is None else "and a second more each second"
         return html.Td([html.B(words), html.Br(), html.Span(hint, className="hint")], className="right number")
-    return _span(found, is_open=bound is ReplayBound.OPEN)
+    return _span(interval, is_open=bound is ReplayBound.OPEN)
 
 
 def _ends(low: str, high: str, *, is_open: bool) -> str:
     return f"{low} or more" if is_open else f"{low} to {high}"
 
 
-def _span(found: IntervalOut | None, *, is_open: bool = False) -> html.Td:
-    if found is None:
+def _span(interval: IntervalOut | None, *, is_open: bool = False) -> html.Td:
+    if interval is None:
         return _missing("the job never catches up, or what this follows from is not known")
-    span = _ends(text.duration(found.low), text.duration(found.high), is_open=is_open)
+    span = _ends(text.duration(interval.low), text.duration(interval.high), is_open=is_open)
     return html.Td(
-        [html.B(text.duration(found.value)), html.Br(), html.Span(span, className="hint")], className="right number"
+        [html.B(text.duration(interval.value)), html.Br(), html.Span(span, className="hint")], className="right number"
     )
 
 
-def confirmed(found: ConfirmationOut) -> Component:
+def confirmed(confirmation: ConfirmationOut) -> Component:
     """Build the table of the measures that the runtime predicts for the job as it is and as changed, and its error."""
-    columns = [_by_measure(p) for p in found.predictions]
+    columns = [_by_measure(p) for p in confirmation.predictions]
     changed = columns[-1] if columns else {}
     rows = [
         html.Tr(
             [
                 html.Th(words, **attrs({"scope": "row"})),
                 *(_predicted(c.get(measure)) for c in columns),
-                _error(changed.get(measure), found.calibration),
+                _error(changed.get(measure), confirmation.calibration),
             ]
         )
         for measure, words in MEASURES.items()
@@ -252,26 +252,26 @@ def _error(estimate: EstimateOut | None, scored: CalibrationOut | None) -> html.
     return html.Td(words, className="right number")
 
 
-def _unscored(found: WhatIfOut) -> list[Component]:
+def _unscored(what_if: WhatIfOut) -> list[Component]:
     """Build a sentence for each reason why predicted measures have no error of the model."""
     by_reason: dict[str, list[str]] = {}
-    scored = found.calibration
-    for estimate in found.asked.estimates:
+    scored = what_if.calibration
+    for estimate in what_if.asked.estimates:
         measure = estimate.measure
         # The costs of a failure have a card of their own, which says the same.
-        is_shown = estimate.predicted is not None and not (measure in AFTER_A_FAILURE and found.asked.failures)
+        is_shown = estimate.predicted is not None and not (measure in AFTER_A_FAILURE and what_if.asked.failures)
         if is_shown and error_of(measure, scored) is None:
             by_reason.setdefault(why_not_scored(measure, scored), []).append(MEASURES[measure])
     return [html.P(f"Not scored ({'; '.join(names)}): {why}.", className="hint") for why, names in by_reason.items()]
 
 
-def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
+def headline(what_if: WhatIfOut, changed: Sequence[str]) -> str:
     """Return the answer as a sentence."""
-    if found.asked.problem is not None:
-        return f"No prediction: {found.asked.problem}."
-    if not changed or not found.is_changed:
+    if what_if.asked.problem is not None:
+        return f"No prediction: {what_if.asked.problem}."
+    if not changed or not what_if.is_changed:
         return "Move a slider to see what would happen."
-    before, after = _by_measure(found.current), _by_measure(found.asked)
+    before, after = _by_measure(what_if.current), _by_measure(what_if.asked)
     one = before.get(Measure.DURATION)
     two = after.get(Measure.DURATION)
     words = ", ".join(changed)
@@ -285,24 +285,24 @@ def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
     return f"With {words}, checkpoints would take {would} instead of {took}{tail}."
 
 
-def tier_note(found: WhatIfOut, *, before: Tier | None = None) -> Component:
+def tier_note(what_if: WhatIfOut, *, before: Tier | None = None) -> Component:
     """Build the line that names the tier, and what the answer's simulation left out.
 
     ``before`` is the tier of an earlier answer to the same question that this answer replaces.
     """
-    tier = found.asked.tier
-    notes = [f"Predicted by the {TIERS[tier]}; intervals hold 90 % of the next checkpoints.", *found.asked.notes]
+    tier = what_if.asked.tier
+    notes = [f"Predicted by the {TIERS[tier]}; intervals hold 90 % of the next checkpoints.", *what_if.asked.notes]
     if before is not None and before is not tier:
         notes.insert(0, f"The {TIERS[tier]} is ready now, and its answer replaced that of the {TIERS[before]}.")
-    if found.is_better_tier_coming:
+    if what_if.is_better_tier_coming:
         notes.append("This page takes the better answer as soon as it is ready.")
     return html.P(" ".join(f"{n[:1].upper()}{n[1:].removesuffix('.')}." for n in notes), className="hint")
 
 
-def trust(found: WhatIfOut) -> list[Component]:
+def trust(what_if: WhatIfOut) -> list[Component]:
     """Build what the model was fitted on, how far it was from later checkpoints, and what it assumes."""
     parts: list[Component] = []
-    scored = found.calibration
+    scored = what_if.calibration
     if scored is None or not scored.errors:
         parts.append(html.P("The model could not be scored yet: it needs later checkpoints that it was not fitted on."))
     else:
@@ -326,8 +326,8 @@ def trust(found: WhatIfOut) -> list[Component]:
             for e in scored.errors
         ]
         parts.append(html.Div(cards.table(["Measure", *numbers], rows, numbers=numbers), className="table-scroll"))
-    if found.assumptions:
-        assumed = [html.Tr([html.Td(a.subject), html.Td(a.taken), html.Td(a.reason)]) for a in found.assumptions]
+    if what_if.assumptions:
+        assumed = [html.Tr([html.Td(a.subject), html.Td(a.taken), html.Td(a.reason)]) for a in what_if.assumptions]
         parts += [
             html.H3("Assumed"),
             html.Div(
@@ -342,17 +342,19 @@ def _scored_words(measure: str) -> str:
     return MEASURES[known[measure]] if measure in known else measure.replace("_", " ")
 
 
-def state_of(found: ConfirmationOut) -> list[Component]:
+def state_of(confirmation: ConfirmationOut) -> list[Component]:
     """Build the state of a confirmation."""
-    match found.state:
+    match confirmation.state:
         case SimulationState.QUEUED:
-            return simulations.queued(found)
+            return simulations.queued(confirmation)
         case SimulationState.RUNNING:
             steps = "the job as it is, the changed job, and, to score the runtime, what it knew earlier"
-            words = f"{text.percent(found.progress_ratio)} is simulated: {steps}."
-            return simulations.running(found, words)
+            words = f"{text.percent(confirmation.progress_ratio)} is simulated: {steps}."
+            return simulations.running(confirmation, words)
         case SimulationState.FAILED:
-            return simulations.state("failed", "cross", Tone.BAD, f"It failed: {found.reason or 'no reason is known'}.")
+            return simulations.state(
+                "failed", "cross", Tone.BAD, f"It failed: {confirmation.reason or 'no reason is known'}."
+            )
         case SimulationState.CANCELLED:
             return simulations.state("cancelled", "cross", Tone.QUIET, "It was cancelled. Confirm again for a result.")
         case SimulationState.COMPLETED:
@@ -365,16 +367,16 @@ def not_confirmed() -> list[Component]:
     return simulations.state("not confirmed yet", "play", Tone.QUIET, words)
 
 
-def confirmed_words(found: ConfirmationOut, change: str) -> Component:
+def confirmed_words(confirmation: ConfirmationOut, change: str) -> Component:
     """Build the sentence over the result of a confirmation."""
-    numbers = [str(i) if i is not None else "none" for i in found.typical_ids]
+    numbers = [str(i) if i is not None else "none" for i in confirmation.typical_ids]
     words = (
         f"Reference runtime, the job as it is and with {change}. The diagrams show a typical checkpoint of each:"
         f" {numbers[0]} and {numbers[1]}. They leave out the time to write, which the durations in the table contain."
     )
-    if found.calibration is not None:
-        later = text.counted(len(found.calibration.scored_ids), "later checkpoint")
+    if confirmation.calibration is not None:
+        later = text.counted(len(confirmation.calibration.scored_ids), "later checkpoint")
         words += f" The error is that of the runtime for {later}, simulated from what was known before them."
-    notes = [n for p in found.predictions for n in p.notes]
+    notes = [n for p in confirmation.predictions for n in p.notes]
     tail = " ".join(f"{n[:1].upper()}{n[1:]}." for n in dict.fromkeys(notes))
     return html.P(f"{words} {tail}".strip(), className="hint")

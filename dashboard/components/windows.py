@@ -37,16 +37,16 @@ _DIRECTIONS = {
 }
 
 
-def headline(found: WindowsComparisonOut) -> Component:
+def headline(comparison: WindowsComparisonOut) -> Component:
     """Build the card with the sentence about the change."""
-    duration = next((m.median.direction for m in found.measures), DirectionOut.TOO_FEW)
-    tone = Tone.QUIET if found.is_too_few else _DIRECTIONS[duration][2]
-    if found.failures is DirectionOut.HIGHER:
+    duration = next((m.median.direction for m in comparison.measures), DirectionOut.TOO_FEW)
+    tone = Tone.QUIET if comparison.is_too_few else _DIRECTIONS[duration][2]
+    if comparison.failures is DirectionOut.HIGHER:
         tone = Tone.BAD
-    parts: list[Component] = [html.P(found.headline, className="verdict-sentence"), _sample(found)]
-    capped = [w.name for w in (found.before, found.after) if w.is_capped]
+    parts: list[Component] = [html.P(comparison.headline, className="verdict-sentence"), _sample(comparison)]
+    capped = [w.name for w in (comparison.before, comparison.after) if w.is_capped]
     if capped:
-        number = text.count(max(found.before.considered_count, found.after.considered_count))
+        number = text.count(max(comparison.before.considered_count, comparison.after.considered_count))
         words = f"Quantiles are those of the newest {number} checkpoints {' and '.join(capped)}. Counts include all."
         parts.append(html.P(words, className="hint"))
     return html.Section(
@@ -54,39 +54,44 @@ def headline(found: WindowsComparisonOut) -> Component:
     )
 
 
-def _sample(found: WindowsComparisonOut) -> Component:
+def _sample(comparison: WindowsComparisonOut) -> Component:
     """Build the line with the number of checkpoints whose durations are compared."""
-    duration = next((m for m in found.measures if m.measure is Measure.DURATION), None)
+    duration = next((m for m in comparison.measures if m.measure is Measure.DURATION), None)
     said = []
-    for window, one in ((found.before, duration and duration.before), (found.after, duration and duration.after)):
+    for window, one in (
+        (comparison.before, duration and duration.before),
+        (comparison.after, duration and duration.after),
+    ):
         if not window.is_stored:
-            said.append(f"not known {_in(found, window)}")
+            said.append(f"not known {_in(comparison, window)}")
             continue
         expired = window.failed_by_reason.get(FailureReason.EXPIRED, 0)
         more = f" ({expired} expired: lower bounds)" if expired else ""
         source = ", of hourly rollups" if window.source == "rollups" else ""
-        said.append(f"{text.counted(one.count if one else 0, 'duration')} {_in(found, window)}{more}{source}")
+        said.append(f"{text.counted(one.count if one else 0, 'duration')} {_in(comparison, window)}{more}{source}")
     return html.P(f"Sample: {'; '.join(said)}.", className="hint", id="windows-sample")
 
 
-def _in(found: WindowsComparisonOut, window: WindowOut) -> str:
-    return window.name if is_one_job(found) else f"in {window.name}"
+def _in(comparison: WindowsComparisonOut, window: WindowOut) -> str:
+    return window.name if is_one_job(comparison) else f"in {window.name}"
 
 
-def is_one_job(found: WindowsComparisonOut) -> bool:
+def is_one_job(comparison: WindowsComparisonOut) -> bool:
     """Return whether both windows are of one job."""
-    return found.before.job.id == found.after.job.id
+    return comparison.before.job.id == comparison.after.job.id
 
 
-def names(found: WindowsComparisonOut) -> tuple[str, str]:
+def names(comparison: WindowsComparisonOut) -> tuple[str, str]:
     """Return how the page calls the two windows."""
-    return found.before.name, found.after.name
+    return comparison.before.name, comparison.after.name
 
 
-def settings(found: WindowsComparisonOut) -> Component:
+def settings(comparison: WindowsComparisonOut) -> Component:
     """Build the card with what differs in the settings."""
     hint = "as they were at the end of each window"
-    return compared_settings.card(found.settings, names(found), (found.before.job, found.after.job), hint=hint)
+    return compared_settings.card(
+        comparison.settings, names(comparison), (comparison.before.job, comparison.after.job), hint=hint
+    )
 
 
 def side(window: WindowOut, name: str, where: tzinfo) -> list[Component]:
@@ -117,18 +122,18 @@ def _range(window: WindowOut, where: tzinfo) -> Component:
     )
 
 
-def changes(found: WindowsComparisonOut) -> Component | None:
+def changes(comparison: WindowsComparisonOut) -> Component | None:
     """Build the table of the changes of every measure. Return None if no window has a measure."""
-    if not found.measures:
+    if not comparison.measures:
         return None
-    first, second = names(found)
+    first, second = names(comparison)
     quantiles = ("Median", "99th percentile")
-    word = "Change" if is_one_job(found) else "Difference"
+    word = "Change" if is_one_job(comparison) else "Difference"
     heads = ["", *(head for q in quantiles for head in (f"{q}: {first}", second, word))]
     head = html.Thead(
         html.Tr([cards.unseen_head("Measure") if not h else html.Th(h, className="right") for h in heads])
     )
-    rows = [_change_row(m) for m in found.measures]
+    rows = [_change_row(m) for m in comparison.measures]
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
     hint = "largest value of the subtasks; intervals of 95 %; times include checkpoints that expired"
     return cards.card(f"{word} of each phase", html.Div(table, className="table-scroll"), hint=hint)
@@ -179,18 +184,18 @@ def _words(value: float, unit: str) -> str:
     return text.duration(round(value)) if unit == "ms" else text.size(value)
 
 
-def load(found: WindowsComparisonOut) -> Component | None:
+def load(comparison: WindowsComparisonOut) -> Component | None:
     """Build the card with the load of each vertex in both windows. Return None if there are no readings."""
-    return comparing.load_card(found.loads, names(found), of="some readings of the last hour of each window")
+    return comparing.load_card(comparison.loads, names(comparison), of="some readings of the last hour of each window")
 
 
-def changed(found: WindowsComparisonOut, where: tzinfo) -> Component | None:
+def changed(comparison: WindowsComparisonOut, where: tzinfo) -> Component | None:
     """Build the card with what happened in and between the windows of one job. Return None for two jobs."""
-    if not is_one_job(found):
+    if not is_one_job(comparison):
         return None
     parts: list[Component] = []
-    if found.events:
-        rows = [_event(e, where) for e in found.events]
+    if comparison.events:
+        rows = [_event(e, where) for e in comparison.events]
         parts.append(cards.table(("When", "Window", "What", "Text"), rows))
     if not parts:
         words = "No change of settings, restart, rescale, applied advice or annotation is known in this time."
@@ -236,15 +241,15 @@ def change_links(
     A link for each change of its durations follows.
     """
     hint = "the newest hour against the same time one day earlier; another job can be chosen there"
-    found: list[Component] = [dcc.Link("Compare with yesterday", href=routes.newest_hour(job), title=hint)]
+    links: list[Component] = [dcc.Link("Compare with yesterday", href=routes.newest_hour(job), title=hint)]
     changed_at = max((e.at for e in events if e.kind == JobEventKind.CONFIGURATION_CHANGED.value), default=None)
     if changed_at is not None:
         words = f"Before and after the settings changed at {text.instant(changed_at, where, with_date=False)}"
-        found.append(dcc.Link(words, href=routes.windows_around(job, changed_at)))
+        links.append(dcc.Link(words, href=routes.windows_around(job, changed_at)))
     for p in points[:4]:
         medians = f"{text.duration(p.before_median_ms)} → {text.duration(p.after_median_ms)}"
         at = text.instant(p.at, where, with_date=False)
         # The end of a window is excluded.
         href = routes.windows(job, (p.before_since, p.at), (p.at, p.after_until + timedelta(seconds=1)))
-        found.append(dcc.Link(f"median {medians} at {at}: compare before and after", href=href, title=p.sentence))
-    return found
+        links.append(dcc.Link(f"median {medians} at {at}: compare before and after", href=href, title=p.sentence))
+    return links

@@ -53,12 +53,12 @@ def strip(episodes: Sequence[EpisodeOut], *, theme: Theme, where: tzinfo, now: d
 def _segments(episode: EpisodeOut, now: datetime) -> list[tuple[str, datetime, datetime]]:
     end = episode.ended_at or now
     fired = episode.fired_at
-    found = []
+    segments = []
     if fired is None or fired > episode.began_at:
-        found.append(("pending", episode.began_at, fired or end))
+        segments.append(("pending", episode.began_at, fired or end))
     if fired is not None:
-        found.append(("firing", fired, max(end, fired)))
-    return found
+        segments.append(("firing", fired, max(end, fired)))
+    return segments
 
 
 def _trace(

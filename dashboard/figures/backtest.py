@@ -121,10 +121,10 @@ def effects(cards: Sequence[ReplayedCardOut] | None, *, theme: Theme, where: tzi
     """
     if cards is None:
         return empty(theme, NOT_REPLAYED, height_px=EFFECTS_HEIGHT_PX)
-    found = durations_of(cards)
-    if not found:
+    durations = durations_of(cards)
+    if not durations:
         return empty(theme, "No card with a predicted duration would have been opened.", height_px=EFFECTS_HEIGHT_PX)
-    shown = found[-ROWS_MAX:]
+    shown = durations[-ROWS_MAX:]
     numbers = list(range(len(shown)))
     predicted: Trace = {
         "type": "scatter",
@@ -197,31 +197,31 @@ def effects(cards: Sequence[ReplayedCardOut] | None, *, theme: Theme, where: tzi
             text.instant_utc(c.opened_at), c.headline, p.value, p.low, p.high, p.measured,
             None if p.is_inside is None else ("yes" if p.is_inside else "no"),
         )
-        for c, p in found
+        for c, p in durations
     ]  # fmt: skip
-    measured = [p for _, p in found if p.is_inside is not None]
+    measured = [p for _, p in durations if p.is_inside is not None]
     inside = sum(bool(p.is_inside) for p in measured)
-    summary = f"{text.counted(len(found), 'card')}; of {len(measured)} measured durations, {inside} were inside."
-    if len(shown) < len(found):
+    summary = f"{text.counted(len(durations), 'card')}; of {len(measured)} measured durations, {inside} were inside."
+    if len(shown) < len(durations):
         summary = f"The newest {len(shown)} of {summary}"
     return Chart(figure, Table(_EFFECT_COLUMNS, tuple(rows)), summary, EFFECTS_HEIGHT_PX)
 
 
-def warnings(found: Sequence[WarningOut] | None, *, theme: Theme, where: tzinfo, is_narrow: bool = False) -> Chart:
+def warnings(replay: Sequence[WarningOut] | None, *, theme: Theme, where: tzinfo, is_narrow: bool = False) -> Chart:
     """Draw when each warning would have come, as a share of the timeout, and whether the checkpoint expired.
 
     ``found`` is None if no warning was replayed.
     """
-    if found is None:
+    if replay is None:
         return empty(theme, NOT_REPLAYED, height_px=WARNINGS_HEIGHT_PX)
-    if not found:
+    if not replay:
         return empty(theme, "No checkpoint would have been warned of.", height_px=WARNINGS_HEIGHT_PX)
     traces: list[Trace] = []
     for name, color, symbol, is_expired in (
         ("it expired", ALIGNED, "circle", True),
         ("it completed", FAILED, "x", False),
     ):
-        own = [w for w in found if w.is_expired is is_expired]
+        own = [w for w in replay if w.is_expired is is_expired]
         if own:
             traces.append(
                 {
@@ -235,7 +235,7 @@ def warnings(found: Sequence[WarningOut] | None, *, theme: Theme, where: tzinfo,
                     "hovertemplate": "%{text}<extra></extra>",
                 }
             )
-    begin, end = _ends([w.at for w in found])
+    begin, end = _ends([w.at for w in replay])
     figure: Figure = {
         "data": traces,
         "layout": layout(
@@ -259,10 +259,10 @@ def warnings(found: Sequence[WarningOut] | None, *, theme: Theme, where: tzinfo,
             text.instant_utc(w.at), w.checkpoint_id, w.age_ms, w.timeout_ms, "yes" if w.is_expired else "no",
             w.ended_after_ms,
         )
-        for w in found
+        for w in replay
     )  # fmt: skip
-    expired = sum(w.is_expired for w in found)
-    summary = f"{text.counted(len(found), 'warning')}; {expired} of these checkpoints expired."
+    expired = sum(w.is_expired for w in replay)
+    summary = f"{text.counted(len(replay), 'warning')}; {expired} of these checkpoints expired."
     return Chart(figure, Table(_WARNING_COLUMNS, rows), summary, WARNINGS_HEIGHT_PX)
 
 

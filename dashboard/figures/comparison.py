@@ -65,15 +65,19 @@ class _Pair:
 
 
 def comparison(
-    found: CheckpointComparisonOut, *, theme: Theme, is_by_difference: bool = False, is_narrow: bool = False
+    checkpoint_comparison: CheckpointComparisonOut,
+    *,
+    theme: Theme,
+    is_by_difference: bool = False,
+    is_narrow: bool = False,
 ) -> Chart:
     """Draw both checkpoints. The ``customdata`` of a row is ``[vertex id, subtask or null]``.
 
     If ``is_by_difference``, the vertex whose phases differ most comes first.
     """
-    if found.b is None:
+    if checkpoint_comparison.b is None:
         return empty(theme, "There is no second checkpoint yet. Choose one above.", height_px=120)
-    pairs = _pairs(found, is_by_difference=is_by_difference)
+    pairs = _pairs(checkpoint_comparison, is_by_difference=is_by_difference)
     if not pairs:
         return empty(
             theme,
@@ -90,15 +94,17 @@ def comparison(
             _pointer(pairs, end_ms),
             *_differences(pairs, spans_ms[1] - spans_ms[0], theme, is_narrow=is_narrow),
         ],
-        "layout": _layout(found, pairs, theme, (end_ms, *spans_ms), height_px, is_narrow=is_narrow),
+        "layout": _layout(checkpoint_comparison, pairs, theme, (end_ms, *spans_ms), height_px, is_narrow=is_narrow),
     }
-    return Chart(figure, table(found), summary(found), height_px)
+    return Chart(figure, table(checkpoint_comparison), summary(checkpoint_comparison), height_px)
 
 
-def names(found: CheckpointComparisonOut) -> tuple[str, str]:
+def names(checkpoint_comparison: CheckpointComparisonOut) -> tuple[str, str]:
     """Return how the page calls the two checkpoints. Those of two jobs may have one number, so they have letters."""
-    numbers = [f"#{c.checkpoint.checkpoint_id}" for c in (found.a, found.b) if c is not None]
-    if found.b is not None and found.b.job.id != found.job_id:
+    numbers = [
+        f"#{c.checkpoint.checkpoint_id}" for c in (checkpoint_comparison.a, checkpoint_comparison.b) if c is not None
+    ]
+    if checkpoint_comparison.b is not None and checkpoint_comparison.b.job.id != checkpoint_comparison.job_id:
         return f"A {numbers[0]}", f"B {numbers[1]}"
     return numbers[0], numbers[-1]
 
@@ -106,39 +112,51 @@ def names(found: CheckpointComparisonOut) -> tuple[str, str]:
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
-def _pairs(found: CheckpointComparisonOut, *, is_by_difference: bool) -> list[_Pair]:
-    if found.batch_parts:
-        return [_batch_pair(found)]
-    vertices = list(found.vertices)
+def _pairs(checkpoint_comparison: CheckpointComparisonOut, *, is_by_difference: bool) -> list[_Pair]:
+    if checkpoint_comparison.batch_parts:
+        return [_batch_pair(checkpoint_comparison)]
+    vertices = list(checkpoint_comparison.vertices)
     if is_by_difference:
         vertices.sort(
             key=lambda v: -max((abs(m.difference or 0) for m in v.measures if m.measure in PHASES), default=0)
         )
     pairs: list[_Pair] = []
-    opened = found.opened
+    opened = checkpoint_comparison.opened
     for v in vertices:
         is_open = opened is not None and opened.vertex_id == v.vertex_id
         title = f"{'▾' if is_open else '▸'} <b>{text.plain(text.short(v.vertex, 20))}</b>"
-        pairs.append(_pair(found, title, (v.vertex_id, None), v.vertex, (v.a_slowest, v.b_slowest), v.measures))
+        pairs.append(
+            _pair(checkpoint_comparison, title, (v.vertex_id, None), v.vertex, (v.a_slowest, v.b_slowest), v.measures)
+        )
         if is_open and opened is not None:
             pairs += [
-                _pair(found, f"subtask {s.subtask}", (v.vertex_id, s.subtask), v.vertex, (s.a, s.b), s.measures)
+                _pair(
+                    checkpoint_comparison,
+                    f"subtask {s.subtask}",
+                    (v.vertex_id, s.subtask),
+                    v.vertex,
+                    (s.a, s.b),
+                    s.measures,
+                )
                 for s in opened.subtasks
             ]
     return pairs[:_PAIRS_MAX]
 
 
 def _pair(
-    found: CheckpointComparisonOut,
+    checkpoint_comparison: CheckpointComparisonOut,
     title: str,
     key: tuple[str, int | None],
     vertex: str,
     subtasks: tuple[SubtaskPhasesOut | None, SubtaskPhasesOut | None],
     measures: Sequence[MeasureDifferenceOut],
 ) -> _Pair:
-    ends = [None if c is None else c.checkpoint.end_to_end_duration_ms for c in (found.a, found.b)]
+    ends = [
+        None if c is None else c.checkpoint.end_to_end_duration_ms
+        for c in (checkpoint_comparison.a, checkpoint_comparison.b)
+    ]
     a, b = (_row(s, end) for s, end in zip(subtasks, ends, strict=True))
-    whose = names(found)
+    whose = names(checkpoint_comparison)
     hovers = tuple(_hover(vertex, s, who, row) for s, who, row in zip(subtasks, whose, (a, b), strict=True))
     labels = [
         who if s is None or key[1] is not None else f"{who} subtask {s.subtask}"
@@ -181,12 +199,12 @@ def _hover(vertex: str, subtask: SubtaskPhasesOut | None, who: str, row: Sequenc
     return "<br>".join(lines)
 
 
-def _batch_pair(found: CheckpointComparisonOut) -> _Pair:
-    whose = names(found)
+def _batch_pair(checkpoint_comparison: CheckpointComparisonOut) -> _Pair:
+    whose = names(checkpoint_comparison)
     rows: tuple[list[_Piece], list[_Piece]] = ([], [])
     differences: list[tuple[str, str, int]] = []
     ends = [0, 0]
-    for part in found.batch_parts:
+    for part in checkpoint_comparison.batch_parts:
         word, color = ("other", "#8A93A3") if part.phase is None else (WORDS[part.phase], COLORS[part.phase])
         for side, took in enumerate((part.a_ms, part.b_ms)):
             if took:
@@ -259,12 +277,12 @@ def _pointer(pairs: Sequence[_Pair], end_ms: float) -> Trace:
 def _stack(pair: _Pair) -> list[tuple[str, str, int, int]]:
     """Return word, colour, base and length of each difference: longer phases to the right, shorter ones to the left."""
     ends = {1: 0, -1: 0}
-    found = []
+    stack = []
     for word, color, ms in pair.differences:
         sign = 1 if ms > 0 else -1
-        found.append((word, color, ends[sign], ms))
+        stack.append((word, color, ends[sign], ms))
         ends[sign] += ms
-    return found
+    return stack
 
 
 def _edges(pair: _Pair) -> list[int]:
@@ -280,10 +298,10 @@ def _spans(pairs: Sequence[_Pair]) -> tuple[float, float]:
 
 
 def _differences(pairs: Sequence[_Pair], span_ms: float, theme: Theme, *, is_narrow: bool) -> list[Trace]:
-    found = [(i, one) for i, pair in enumerate(pairs) for one in _stack(pair)]
+    differences = [(i, one) for i, pair in enumerate(pairs) for one in _stack(pair)]
     traces: list[Trace] = []
-    for word in dict.fromkeys(one[0] for _, one in found):
-        own = [(i, one) for i, one in found if one[0] == word]
+    for word in dict.fromkeys(one[0] for _, one in differences):
+        own = [(i, one) for i, one in differences if one[0] == word]
         wide = _TEXT_MIN_SHARE * span_ms
         traces.append(
             {
@@ -338,7 +356,7 @@ def _height(pairs: Sequence[_Pair], *, is_narrow: bool) -> int:
 
 
 def _layout(
-    found: CheckpointComparisonOut,
+    checkpoint_comparison: CheckpointComparisonOut,
     pairs: Sequence[_Pair],
     theme: Theme,
     ends_ms: tuple[float, float, float],
@@ -346,7 +364,7 @@ def _layout(
     *,
     is_narrow: bool,
 ) -> dict[str, object]:
-    (end_ms, low_ms, high_ms), whose, count = ends_ms, names(found), len(pairs)
+    (end_ms, low_ms, high_ms), whose, count = ends_ms, names(checkpoint_comparison), len(pairs)
     is_top = _is_long(pairs) and not is_narrow
     values, labels = ticks_ms(end_ms)
     rows_y = [_y(i, side) for i in range(count) for side in (0, 1)]
@@ -443,33 +461,35 @@ def _signed_ticks(low_ms: float, high_ms: float) -> tuple[list[float], list[str]
 # --- words --------------------------------------------------------------------------------------------------------
 
 
-def summary(found: CheckpointComparisonOut) -> str:
+def summary(checkpoint_comparison: CheckpointComparisonOut) -> str:
     """Return the comparison in words, for screen readers."""
     said = []
-    for v in found.vertices:
+    for v in checkpoint_comparison.vertices:
         differing = [m for m in v.measures if m.measure in PHASES and m.difference]
         if differing:
             words = ", ".join(f"{PHASE_WORDS[PHASES[m.measure]]} {_signed(m.difference or 0)}" for m in differing)
             said.append(f"{v.vertex}: {words}")
     said += [
         f"{'other' if p.phase is None else WORDS[p.phase]} {_signed(p.difference_ms)}"
-        for p in found.batch_parts
+        for p in checkpoint_comparison.batch_parts
         if p.difference_ms
     ]
-    return f"{found.headline} {'; '.join(said)}".strip()
+    return f"{checkpoint_comparison.headline} {'; '.join(said)}".strip()
 
 
-def table(found: CheckpointComparisonOut) -> Table:
+def table(checkpoint_comparison: CheckpointComparisonOut) -> Table:
     """Return every difference as a row: of vertices, then of the subtasks of the opened vertex."""
-    a, b = names(found)
+    a, b = names(checkpoint_comparison)
     columns = ("vertex", "subtask", "measure", "unit", a, b, "difference", f"subtask in {a}", f"subtask in {b}")
-    rows: list[tuple[Cell, ...]] = [_cells(v.vertex, None, m) for v in found.vertices for m in v.measures]
-    if found.opened is not None:
-        vertex = found.opened.vertex
-        rows += [_cells(vertex, s.subtask, m) for s in found.opened.subtasks for m in s.measures]
+    rows: list[tuple[Cell, ...]] = [
+        _cells(v.vertex, None, m) for v in checkpoint_comparison.vertices for m in v.measures
+    ]
+    if checkpoint_comparison.opened is not None:
+        vertex = checkpoint_comparison.opened.vertex
+        rows += [_cells(vertex, s.subtask, m) for s in checkpoint_comparison.opened.subtasks for m in s.measures]
     rows += [
         (None, None, "other" if p.phase is None else WORDS[p.phase], "ms", p.a_ms, p.b_ms, p.difference_ms, None, None)
-        for p in found.batch_parts
+        for p in checkpoint_comparison.batch_parts
     ]
     return Table(columns, tuple(rows))
 

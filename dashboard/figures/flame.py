@@ -44,30 +44,30 @@ class _Placed:
     start: int
 
 
-def flame_graph(found: FlameGraphOut, *, theme: Theme) -> Chart:
+def flame_graph(graph: FlameGraphOut, *, theme: Theme) -> Chart:
     """Draw the flame graph, with callers above the methods that they call."""
-    if found.is_sampling:
+    if graph.is_sampling:
         return empty(theme, "The engine is sampling the subtask. This takes some seconds.")
-    if not found.sample_count:
-        return empty(theme, f"No sample of this subtask counts as {WORDS[found.type]!r}.")
-    placed = _placed(found.frames)
-    stem = _stem(found.frames)
+    if not graph.sample_count:
+        return empty(theme, f"No sample of this subtask counts as {WORDS[graph.type]!r}.")
+    placed = _placed(graph.frames)
+    stem = _stem(graph.frames)
     shown = [
         p
         for p in placed
-        if stem <= p.depth < stem + _ROWS_MAX and p.frame.sample_count >= _SHARE_MIN * found.sample_count
+        if stem <= p.depth < stem + _ROWS_MAX and p.frame.sample_count >= _SHARE_MIN * graph.sample_count
     ]
     rows = max(p.depth for p in shown) - stem + 1
     height_px = max(200, rows * _ROW_PX + _FRAME_PX)
     traces = [
-        _bars(owner, [p for p in shown if owner_of(p.frame.name) is owner], found, stem, theme) for owner in Owner
+        _bars(owner, [p for p in shown if owner_of(p.frame.name) is owner], graph, stem, theme) for owner in Owner
     ]
     figure = {
         "data": traces,
         "layout": layout(
             theme,
             height_px=height_px,
-            revision=f"flame{found.vertex}{found.subtask}{found.type}",
+            revision=f"flame{graph.vertex}{graph.subtask}{graph.type}",
             margin={"l": 8, "r": 8, "t": 34, "b": 44},
             showlegend=True,
             barmode="overlay",
@@ -78,22 +78,22 @@ def flame_graph(found: FlameGraphOut, *, theme: Theme) -> Chart:
             yaxis={"visible": False, "range": [rows - 0.5, -0.5], "fixedrange": True},
         ),
     }
-    return Chart(figure, _table(placed, found), summary(found), height_px, hints=_hints(found, placed, stem))
+    return Chart(figure, _table(placed, graph), summary(graph), height_px, hints=_hints(graph, placed, stem))
 
 
-def summary(found: FlameGraphOut) -> str:
+def summary(graph: FlameGraphOut) -> str:
     """Return the flame graph in one sentence: where most samples are."""
-    own = hottest(found.frames)
+    own = hottest(graph.frames)
     if own is None:
-        return f"{found.sample_count} samples; no method of the job's own code is in half of them"
-    return f"{_share(own, found)} of {found.sample_count} samples are in {own.name}"
+        return f"{graph.sample_count} samples; no method of the job's own code is in half of them"
+    return f"{_share(own, graph)} of {graph.sample_count} samples are in {own.name}"
 
 
-def _hints(found: FlameGraphOut, placed: Sequence[_Placed], stem: int) -> tuple[str, ...]:
+def _hints(graph: FlameGraphOut, placed: Sequence[_Placed], stem: int) -> tuple[str, ...]:
     hints = []
     if stem:
         hints.append(f"the {stem} outermost methods are left out, because all samples share them")
-    deeper = sum(p.depth >= stem + _ROWS_MAX for p in placed) + found.left_out_count
+    deeper = sum(p.depth >= stem + _ROWS_MAX for p in placed) + graph.left_out_count
     if deeper:
         hints.append(f"{text.count(deeper)} methods are too deep for the chart")
     return tuple(hints)
@@ -130,8 +130,8 @@ def _stem(frames: Sequence[FrameOut]) -> int:
     return depth
 
 
-def _bars(owner: Owner, placed: Sequence[_Placed], found: FlameGraphOut, stem: int, theme: Theme) -> Trace:
-    percent = 100 / found.sample_count
+def _bars(owner: Owner, placed: Sequence[_Placed], graph: FlameGraphOut, stem: int, theme: Theme) -> Trace:
+    percent = 100 / graph.sample_count
     return {
         "type": "bar",
         "orientation": "h",
@@ -145,7 +145,7 @@ def _bars(owner: Owner, placed: Sequence[_Placed], found: FlameGraphOut, stem: i
         "textangle": 0,
         "insidetextfont": {"size": 11, "color": _TEXT[owner] or theme.text},
         "customdata": [
-            [text.plain(p.frame.name), text.count(p.frame.sample_count), _share(p.frame, found)] for p in placed
+            [text.plain(p.frame.name), text.count(p.frame.sample_count), _share(p.frame, graph)] for p in placed
         ],
         "hovertemplate": "%{customdata[0]}<br>%{customdata[1]} samples, %{customdata[2]}<extra></extra>",
         "marker": {"color": _color(owner, theme), "line": {"color": theme.surface, "width": 1}},
@@ -162,18 +162,18 @@ def _color(owner: Owner, theme: Theme) -> str:
     return theme.unknown if owner is Owner.ENGINE else theme.idle
 
 
-def _share(frame: FrameOut, found: FlameGraphOut) -> str:
-    return text.percent(frame.sample_count / found.sample_count)
+def _share(frame: FrameOut, graph: FlameGraphOut) -> str:
+    return text.percent(frame.sample_count / graph.sample_count)
 
 
-def _table(placed: Sequence[_Placed], found: FlameGraphOut) -> Table:
+def _table(placed: Sequence[_Placed], graph: FlameGraphOut) -> Table:
     rows = [
         (
             p.depth,
             p.frame.name,
-            None if p.frame.parent is None else found.frames[p.frame.parent].name,
+            None if p.frame.parent is None else graph.frames[p.frame.parent].name,
             p.frame.sample_count,
-            round(100 * p.frame.sample_count / found.sample_count, 1),
+            round(100 * p.frame.sample_count / graph.sample_count, 1),
         )
         for p in placed
     ]

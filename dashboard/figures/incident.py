@@ -146,25 +146,25 @@ def incident(
 
 def _all_segments(alerts: Sequence[IncidentAlertOut], until: datetime) -> list[_Segment]:
     """Return the states of each rule, oldest first. ``alerts`` are sorted newest first."""
-    found: list[_Segment] = []
+    segments: list[_Segment] = []
     followed: dict[str, datetime] = {}
     for alert in alerts:
         # A resolved state ends when the next episode of the rule begins.
-        found = _segments(alert, until, min(until, followed.get(alert.rule, until))) + found
+        segments = _segments(alert, until, min(until, followed.get(alert.rule, until))) + segments
         followed[alert.rule] = alert.began_at
-    return found
+    return segments
 
 
 def _segments(alert: IncidentAlertOut, until: datetime, next_at: datetime) -> list[_Segment]:
     end, fired = min(alert.ended_at or until, until), alert.fired_at
-    found = []
+    segments = []
     if fired is None or fired > alert.began_at:
-        found.append(_Segment(alert.rule, "pending", alert.began_at, fired or end))
+        segments.append(_Segment(alert.rule, "pending", alert.began_at, fired or end))
     if fired is not None:
-        found.append(_Segment(alert.rule, "firing", fired, max(end, fired)))
+        segments.append(_Segment(alert.rule, "firing", fired, max(end, fired)))
         if alert.ended_at is not None and alert.ended_at < next_at:
-            found.append(_Segment(alert.rule, "resolved", alert.ended_at, next_at))
-    return found
+            segments.append(_Segment(alert.rule, "resolved", alert.ended_at, next_at))
+    return segments
 
 
 def _states(
@@ -201,10 +201,10 @@ def _states(
 
 
 def _durations(ended: Sequence[CheckpointOut], signal: Signal, theme: Theme, where: tzinfo) -> list[Trace]:
-    found: list[Trace] = []
+    traces: list[Trace] = []
     for name, is_failed, color, symbol in (("completed", False, ALIGNED, "circle"), ("failed", True, FAILED, "x")):
         own = [c for c in ended if (c.status is CheckpointStatus.FAILED) is is_failed]
-        found.append(
+        traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
@@ -221,7 +221,7 @@ def _durations(ended: Sequence[CheckpointOut], signal: Signal, theme: Theme, whe
                 "hoverinfo": "text",
             }
         )
-    return found
+    return traces
 
 
 def _table(segments: Sequence[_Segment], ended: Sequence[CheckpointOut], signal: Signal) -> Table:

@@ -191,26 +191,26 @@ def _not_reported(
     theme: Theme,
 ) -> list[Trace]:
     """Fill the time of which the engine does not say whether a vertex was busy, and say so in it if there is room."""
-    found = [
+    bars = [
         (row, max(0.0, 1 - (h or 0.0) - (i or 0.0)), _busy(v))
         for row, b, h, i, v in zip(rows, busy, held, idle, vertices, strict=True)
         if b is None and (h is not None or i is not None)
     ]
-    if not found:
+    if not bars:
         return []
     return [
         {
             "type": "bar",
             "orientation": "h",
             "name": "busy time not reported",
-            "y": [row for row, _, _ in found],
-            "x": [left for _, left, _ in found],
+            "y": [row for row, _, _ in bars],
+            "x": [left for _, left, _ in bars],
             "marker": {"color": "rgba(0,0,0,0)", "line": {"color": theme.unknown, "width": 1}},
-            "hovertext": [f"<b>{text.plain(vertices[row].vertex)}</b><br>{said}" for row, _, said in found],
+            "hovertext": [f"<b>{text.plain(vertices[row].vertex)}</b><br>{said}" for row, _, said in bars],
             "hovertemplate": "%{hovertext}<extra></extra>",
             "textposition": "inside",
             "insidetextanchor": "middle",
-            "text": [said if left >= _NOT_REPORTED_MIN_RATIO else "" for _, left, said in found],
+            "text": [said if left >= _NOT_REPORTED_MIN_RATIO else "" for _, left, said in bars],
             "textfont": {"size": 11, "color": theme.text},
             "constraintext": "inside",
         }

@@ -242,13 +242,13 @@ def _marks(name: str, symbol: str, color: str, columns: Sequence[str], chosen: S
 
 def _runs(chosen: Sequence[bool]) -> list[tuple[int, int]]:
     """Return the first and the last index of each run of chosen columns."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for i, is_chosen in enumerate(chosen):
-        if is_chosen and found and found[-1][1] == i - 1:
-            found[-1] = found[-1][0], i
+        if is_chosen and runs and runs[-1][1] == i - 1:
+            runs[-1] = runs[-1][0], i
         elif is_chosen:
-            found.append((i, i))
-    return found
+            runs.append((i, i))
+    return runs
 
 
 def _column_area(run: tuple[int, int], **more: object) -> dict[str, object]:
@@ -277,12 +277,12 @@ def _labels(matrix: SubtaskMatrixOut) -> list[tuple[float, str]]:
     names = {v.vertex_id: v.vertex for v in matrix.vertices}
     ends = [*begins[1:], len(rows)]
     step = math.ceil(len(begins) / _LABELS_MAX)
-    found = []
+    labels = []
     for begin, end in list(zip(begins, ends, strict=True))[::step]:
         block = _block(matrix, rows[begin])
         name = block or _NO_HOST if is_by_host else names.get(block or "", "")
-        found.append(((begin + end - 1) / 2, text.plain(text.short(name, _NAME_MAX))))
-    return found
+        labels.append(((begin + end - 1) / 2, text.plain(text.short(name, _NAME_MAX))))
+    return labels
 
 
 def _line_above(row: int, theme: Theme) -> dict[str, object]:

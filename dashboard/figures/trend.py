@@ -145,17 +145,19 @@ def _failures(hours: Sequence[RollupHourOut], where: tzinfo) -> Trace:
 
 
 def _quantile(hour: RollupHourOut, name: str) -> float | None:
-    found = hour.measures.get(_DURATION)
-    return None if found is None else float(getattr(found, name))
+    measure = hour.measures.get(_DURATION)
+    return None if measure is None else float(getattr(measure, name))
 
 
 def _words(hour: RollupHourOut, name: str) -> str:
     """Return a statistic of the hour's durations, as a lower bound if it is one."""
-    found = hour.measures.get(_DURATION)
-    if found is None:
+    measure = hour.measures.get(_DURATION)
+    if measure is None:
         return text.MISSING
-    value = float(getattr(found, name))
-    return text.bounded(text.duration(value), is_lower_bound=is_lower_bound(value, found.expired_min, found.exact_max))
+    value = float(getattr(measure, name))
+    return text.bounded(
+        text.duration(value), is_lower_bound=is_lower_bound(value, measure.expired_min, measure.exact_max)
+    )
 
 
 def _hover(hour: RollupHourOut, where: tzinfo) -> str:

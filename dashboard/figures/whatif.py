@@ -46,15 +46,15 @@ def _interval_of(prediction: PredictionOut, measure: Measure) -> IntervalOut | N
 # --- durations ----------------------------------------------------------------------------------------------------
 
 
-def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Chart:
+def durations(what_if: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Chart:
     """Draw the measured durations, and those that the model predicts for the job as it is and as changed."""
-    measured = next((m.values for m in found.measured if m.measure is Measure.DURATION), [])
+    measured = next((m.values for m in what_if.measured if m.measure is Measure.DURATION), [])
     rows = [
         (_ROWS[0], [v for v in measured if v is not None], None, CONTRAST),
-        (_ROWS[1], found.current.durations_ms, _interval_of(found.current, Measure.DURATION), ALIGNED),
+        (_ROWS[1], what_if.current.durations_ms, _interval_of(what_if.current, Measure.DURATION), ALIGNED),
     ]
-    if found.is_changed:
-        rows.append((_ROWS[2], found.asked.durations_ms, _interval_of(found.asked, Measure.DURATION), ACKED))
+    if what_if.is_changed:
+        rows.append((_ROWS[2], what_if.asked.durations_ms, _interval_of(what_if.asked, Measure.DURATION), ACKED))
     everything = [v for _, points, _, _ in rows for v in points]
     everything += [v for _, _, b, _ in rows if b is not None for v in (b.low, b.high)]
     if not everything:
@@ -111,11 +111,11 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
 # --- duration against persisted data ------------------------------------------------------------------------------
 
 
-def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None = None) -> Chart:
+def pareto(what_if: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None = None) -> Chart:
     """Draw the predicted duration of each what-if against its persisted data, and those that none beats."""
-    everything = [("now", found.current), *(("", p) for p in found.others)]
-    if found.is_changed:
-        everything.insert(1, ("asked", found.asked))
+    everything = [("now", what_if.current), *(("", p) for p in what_if.others)]
+    if what_if.is_changed:
+        everything.insert(1, ("asked", what_if.asked))
     placed = [
         (_role(role, p, proposed), p, d, k)
         for role, p in everything
@@ -225,8 +225,8 @@ def _expiring(prediction: PredictionOut) -> str:
 
 
 def _expired(prediction: PredictionOut) -> float | None:
-    found = _interval_of(prediction, Measure.EXPIRED)
-    return None if found is None else found.value
+    interval = _interval_of(prediction, Measure.EXPIRED)
+    return None if interval is None else interval.value
 
 
 def time_axis(title: str, values_ms: Sequence[float], theme: Theme) -> dict[str, object]:

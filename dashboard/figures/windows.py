@@ -27,13 +27,16 @@ WORDS: dict[Measure, str] = {
 _COLUMNS = ("measure", "unit", "window", "share of checkpoints (%)", "value")
 
 
-def distributions(found: WindowsComparisonOut, measure: Measure, *, theme: Theme) -> Chart:
+def distributions(comparison: WindowsComparisonOut, measure: Measure, *, theme: Theme) -> Chart:
     """Draw the distributions of ``measure`` in both windows, on one axis."""
-    one = next((m for m in found.measures if m.measure is measure), None)
+    one = next((m for m in comparison.measures if m.measure is measure), None)
     if one is None:
         chart = empty(theme, f"No checkpoint in either window reported its {WORDS[measure]}.", height_px=HEIGHT_PX)
-        return Chart(chart.figure, _table(found), chart.summary, HEIGHT_PX)
-    sides = ((found.before.name, one.before, ALIGNED, "dash"), (found.after.name, one.after, CONTRAST, "solid"))
+        return Chart(chart.figure, _table(comparison), chart.summary, HEIGHT_PX)
+    sides = (
+        (comparison.before.name, one.before, ALIGNED, "dash"),
+        (comparison.after.name, one.after, CONTRAST, "solid"),
+    )
     traces = [trace for side in sides for trace in _traces(*side, unit=one.unit)]
     figure = {
         "data": traces,
@@ -51,7 +54,7 @@ def distributions(found: WindowsComparisonOut, measure: Measure, *, theme: Theme
             hovermode="closest",
         ),
     }  # fmt: skip
-    return Chart(figure, _table(found), _summary(found, one), HEIGHT_PX)
+    return Chart(figure, _table(comparison), _summary(comparison, one), HEIGHT_PX)
 
 
 def _values_axis(one: WindowMeasureOut, theme: Theme) -> dict[str, object]:
@@ -124,10 +127,10 @@ def _format(value: float, unit: str) -> str:
     return text.duration(round(value)) if unit == "ms" else text.size(value)
 
 
-def _summary(found: WindowsComparisonOut, one: WindowMeasureOut) -> str:
+def _summary(comparison: WindowsComparisonOut, one: WindowMeasureOut) -> str:
     said = [
         f"{name}: median {_quantile(d.median, one.unit)} of {d.count}, 95th percentile {_quantile(d.p95, one.unit)}"
-        for name, d in ((found.before.name, one.before), (found.after.name, one.after))
+        for name, d in ((comparison.before.name, one.before), (comparison.after.name, one.after))
         if d is not None
     ]
     return f"Distribution of {WORDS[one.measure]}. {'; '.join(said)}."
@@ -137,11 +140,11 @@ def _quantile(one: EstimateOut, unit: str) -> str:
     return f"{'at least ' if one.is_at_least else ''}{_format(one.value, unit)}"
 
 
-def _table(found: WindowsComparisonOut) -> Table:
+def _table(comparison: WindowsComparisonOut) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (WORDS[m.measure], m.unit, name, round(100 * share, 2), value)
-        for m in found.measures
-        for name, one in ((found.before.name, m.before), (found.after.name, m.after))
+        for m in comparison.measures
+        for name, one in ((comparison.before.name, m.before), (comparison.after.name, m.after))
         if one is not None
         for value, share in zip(one.points, one.shares, strict=True)
     ]

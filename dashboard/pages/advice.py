@@ -111,51 +111,51 @@ async def refresh(
 ) -> Changes:
     """Return the recommendations for the job in ``route``. ``before`` is the ``digest`` output of the previous call."""
     view = look_of(look)
-    found = await client.advice(route["job"])
+    advice = await client.advice(route["job"])
     past = await client.recommendations(route["job"])
-    source = _source(found)
+    source = _source(advice)
     changes: Changes = {"source": source}
-    behind = [advice_cards.is_behind(c, found.as_of) for c in found.cards]
+    behind = [advice_cards.is_behind(c, advice.as_of) for c in advice.cards]
     drawn_for = (str(view.where), view.theme.name, view.is_narrow)
     now = digest(
-        found.freshness and found.freshness.reason,
-        *found.cards,
+        advice.freshness and advice.freshness.reason,
+        *advice.cards,
         *behind,
-        *found.silences,
-        *found.lints,
+        *advice.silences,
+        *advice.lints,
         *past.items,
-        found.considered_count,
-        found.chosen_by,
+        advice.considered_count,
+        advice.chosen_by,
         *drawn_for,
     )
     if now == before:
         return changes
-    shown = {c.id for c in found.cards}
+    shown = {c.id for c in advice.cards}
     if before is None:
         # A later refresh keeps the message, because it may show the result of a button.
         changes["message"] = None
     return (
         changes
-        | _charts(found.cards, view)
+        | _charts(advice.cards, view)
         | {
-            "stale": freshness.note(found.freshness, "This job"),
-            "head": _head(found),
-            "cards": advice_cards.all_of(found, view.where),
+            "stale": freshness.note(advice.freshness, "This job"),
+            "head": _head(advice),
+            "cards": advice_cards.all_of(advice, view.where),
             "history": [
-                advice_cards.lints(found.lints),
-                advice_cards.silences(found.silences),
+                advice_cards.lints(advice.lints),
+                advice_cards.silences(advice.silences),
                 advice_cards.history([c for c in past.items if c.id not in shown], view.where),
             ],
-            "title": f"Advice for {found.job}",
+            "title": f"Advice for {advice.job}",
             "digest": now,
         }
     )
 
 
-def _charts(found: list[CardOut], view: Look) -> Changes:
+def _charts(advice: list[CardOut], view: Look) -> Changes:
     """Draw the charts for which there is something to draw. Hide the others."""
-    measured = [c for c in found if figures.has_outcome(c)]
-    replayed = [c for c in found if c.recommendation.candidates]
+    measured = [c for c in advice if figures.has_outcome(c)]
+    replayed = [c for c in advice if c.recommendation.candidates]
     changes: Changes = {"outcome_style": {} if measured else _HIDDEN}
     changes |= {f"{name}_style": {} if i < len(replayed) else _HIDDEN for i, name in enumerate(_CANDIDATES)}
     if measured:
@@ -280,8 +280,8 @@ async def _asked(
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    found = await client.advice(route["job"])
-    card = next((c for c in found.cards if c.id == pressed["card"]), None)
+    advice = await client.advice(route["job"])
+    card = next((c for c in advice.cards if c.id == pressed["card"]), None)
     if card is None or not (card.can_roll_back if is_undone else card.can_apply):
         gone = "This change is not in force any more." if is_undone else "This recommendation is not open any more."
         if is_undone and card is not None and card.is_rolling_back:
@@ -291,7 +291,7 @@ async def _asked(
     tail = " back now?" if is_undone else " now?"
     next_ = "The next checkpoints show the effect." if is_undone else "The card shows how to undo it."
     question = [
-        html.P([f"{verb} ", html.B(found.job), tail]),
+        html.P([f"{verb} ", html.B(advice.job), tail]),
         advice_cards.diff(card.recommendation, is_undone=is_undone),
         dry_run.tried(await client.try_advice(route["job"], card.id, is_roll_back=is_undone)),
         html.P(f"The change {advice_cards.when(card.recommendation)}. {next_}", className="hint"),
@@ -329,10 +329,10 @@ async def roll_back(
     return {"message": cards.answer(True, words), "changed": [card, "rolled back"]}
 
 
-def _source(found: JobAdviceOut) -> Component:
+def _source(advice: JobAdviceOut) -> Component:
     """Build the line with the age of the rules' result, and the age of the numbers of the new recommendations."""
-    parts: list[Component | str] = ["Source: this service's rules and store", cards.age("evaluated", found.as_of)]
-    computed = [c.computed_at for c in found.cards if c.state is AdviceState.NEW and c.computed_at is not None]
+    parts: list[Component | str] = ["Source: this service's rules and store", cards.age("evaluated", advice.as_of)]
+    computed = [c.computed_at for c in advice.cards if c.state is AdviceState.NEW and c.computed_at is not None]
     if computed:
         parts.append(cards.age("numbers computed", min(computed), is_alarming=False))
     return cards.source_line(parts)
@@ -343,20 +343,20 @@ def _source(found: JobAdviceOut) -> Component:
 
 def _how(card: CardOut) -> str:
     """Return how the candidates of a card were predicted."""
-    found = card.recommendation
-    is_replayed = found.chosen_by is None and found.predicted_by is None
+    recommendation = card.recommendation
+    is_replayed = recommendation.chosen_by is None and recommendation.predicted_by is None
     return "replayed on the recorded checkpoints" if is_replayed else "simulated with a model of the job"
 
 
-def _head(found: JobAdviceOut) -> list[Component]:
+def _head(advice: JobAdviceOut) -> list[Component]:
     crumbs: list[Component | str] = [
         dcc.Link("Fleet", href=routes.fleet()),
         " / ",
-        dcc.Link(found.job, href=routes.job(found.job_id)),
+        dcc.Link(advice.job, href=routes.job(advice.job_id)),
     ]
-    about = f"Based on the last {found.considered_count} checkpoints with the current settings."
-    if found.chosen_by is not None:
-        about += f" {found.chosen_by.text}"
+    about = f"Based on the last {advice.considered_count} checkpoints with the current settings."
+    if advice.chosen_by is not None:
+        about += f" {advice.chosen_by.text}"
     return [
         html.Div(
             [
@@ -367,9 +367,9 @@ def _head(found: JobAdviceOut) -> list[Component]:
         ),
         html.Div(
             [
-                cards.link_button("What if", routes.what_if(found.job_id), "gauge", hint="try other settings"),
+                cards.link_button("What if", routes.what_if(advice.job_id), "gauge", hint="try other settings"),
                 cards.link_button(
-                    "Backtest", routes.backtest(found.job_id), "clock", hint="what it would have said of the past"
+                    "Backtest", routes.backtest(advice.job_id), "clock", hint="what it would have said of the past"
                 ),
             ],
             className="head-tools",

@@ -235,15 +235,15 @@ async def ask_to_remove(client: ApiClient, *, clicks: list[int | None], trigger:
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    found = next((r for r in (await client.receivers()).items if r.id == pressed["receiver"]), None)
-    if found is None:
+    receiver = next((r for r in (await client.receivers()).items if r.id == pressed["receiver"]), None)
+    if receiver is None:
         raise PreventUpdate
     question = [
-        html.P(["Send no more alerts to ", html.B(found.name), "?"]),
-        html.P(found.url, className="url"),
+        html.P(["Send no more alerts to ", html.B(receiver.name), "?"]),
+        html.P(receiver.url, className="url"),
         html.P("Past deliveries stay in the log of each alert.", className="hint"),
     ]
-    return confirming.opened(found.id, question)
+    return confirming.opened(receiver.id, question)
 
 
 async def remove(client: ApiClient, *, confirmed: int | None, receiver: str | None) -> Changes:
@@ -285,7 +285,7 @@ def _row(receiver: ReceiverOut) -> html.Tr:
 
 
 def _buttons(receiver: ReceiverOut) -> list[Component]:
-    found: list[Component] = [
+    buttons: list[Component] = [
         html.Button(
             [status.icon("plug"), html.Span("Test")],
             id={"type": "receiver-test", "receiver": receiver.id},
@@ -295,7 +295,7 @@ def _buttons(receiver: ReceiverOut) -> list[Component]:
         )
     ]
     if receiver.origin == "api":
-        found.append(
+        buttons.append(
             html.Button(
                 [status.icon("cross"), html.Span("Remove")],
                 id={"type": "receiver-remove", "receiver": receiver.id},
@@ -303,7 +303,7 @@ def _buttons(receiver: ReceiverOut) -> list[Component]:
                 **attrs({"aria-label": f"Remove {receiver.name}"}),
             )
         )
-    return found
+    return buttons
 
 
 def _said(answer: ReceiverTestOut) -> str:

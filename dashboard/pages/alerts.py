@@ -194,14 +194,14 @@ def _choice(word: str, field: str, options: Sequence[tuple[str, str]], view: Inc
     )
 
 
-def _listed(found: Sequence[IncidentOut], view: IncidentList, where: tzinfo) -> Component:
-    if not found:
+def _listed(page: Sequence[IncidentOut], view: IncidentList, where: tzinfo) -> Component:
+    if not page:
         is_filtered = view != IncidentList()
         words = "No incident fits these filters." if is_filtered else "No incident yet: no alert has fired."
         more = html.P(dcc.Link("Remove the filters", href=routes.alerts())) if is_filtered else None
         return html.Div([html.P(words), more], className="card empty-state")
     parts: list[Component] = []
-    for title, own in groupby(found, lambda i: _group_of(i, view.group) if view.group else _section_of(i)):
+    for title, own in groupby(page, lambda i: _group_of(i, view.group) if view.group else _section_of(i)):
         parts.append(html.H2(title, className="incident-group"))
         parts += [incidents.card(incident, where) for incident in own]
     return html.Div(parts)
@@ -218,11 +218,11 @@ def _group_of(incident: IncidentOut, group: str) -> str:
 
 
 def _pages(view: IncidentList, following: str | None) -> list[Component]:
-    found: list[Component] = []
+    pages: list[Component] = []
     if view.cursor:
         first = routes.alerts(replace(view, cursor=""))
-        found.append(cards.link_button("First page", first, "left", hint="the most urgent incidents"))
+        pages.append(cards.link_button("First page", first, "left", hint="the most urgent incidents"))
     if following is not None:
         more = routes.alerts(replace(view, cursor=following))
-        found.append(cards.link_button("Next page", more, "right", hint="older incidents", is_icon_last=True))
-    return found
+        pages.append(cards.link_button("Next page", more, "right", hint="older incidents", is_icon_last=True))
+    return pages

@@ -197,11 +197,11 @@ async def refresh(
         or next((comparing.value_of(c) for c in recent if c.status.is_terminal), None)
     )
     if a is None:
-        found = await client.job(job)
+        answer = await client.job(job)
         return {
-            "crumbs": _crumbs(job, found.name),
+            "crumbs": _crumbs(job, answer.name),
             "headline": cards.card("Nothing to compare", html.P("No checkpoint of this job has ended yet.")),
-            "title": f"Compare checkpoints of {found.name}",
+            "title": f"Compare checkpoints of {answer.name}",
         }
     try:
         compared = await client.comparison(job, a, chosen["b"], chosen["vertex"], other=other)
@@ -225,38 +225,43 @@ async def refresh(
 
 
 def _contents(
-    found: CheckpointComparisonOut,
+    checkpoint_comparison: CheckpointComparisonOut,
     recent: tuple[list[CheckpointOut], list[CheckpointOut]],
     view: Look,
     chosen: dict[str, Any],
 ) -> Changes:
     chart = comparison.comparison(
-        found, theme=view.theme, is_by_difference=chosen["order"] == _DIFFERENCE, is_narrow=view.is_narrow
+        checkpoint_comparison,
+        theme=view.theme,
+        is_by_difference=chosen["order"] == _DIFFERENCE,
+        is_narrow=view.is_narrow,
     )
     changes: Changes = {
         "message": None,
-        "stale": freshness.of_sides(_dated(found)),
-        "crumbs": _crumbs(found.job_id, found.job),
-        "headline": comparing.headline(found),
-        "legend_style": {"display": "none"} if found.batch_parts else {},
-        "views_style": {"display": "none"} if found.b is None else {"display": "block"},
-        "vertices": comparing.vertex_buttons(found),
+        "stale": freshness.of_sides(_dated(checkpoint_comparison)),
+        "crumbs": _crumbs(checkpoint_comparison.job_id, checkpoint_comparison.job),
+        "headline": comparing.headline(checkpoint_comparison),
+        "legend_style": {"display": "none"} if checkpoint_comparison.batch_parts else {},
+        "views_style": {"display": "none"} if checkpoint_comparison.b is None else {"display": "block"},
+        "vertices": comparing.vertex_buttons(checkpoint_comparison),
         "chart": cards.chart_values("comparison", chart),
-        "load": comparing.load(found),
-        "settings": comparing.settings(found),
-        "source": comparing.source(found),
-        "title": f"{' and '.join(comparison.names(found))} of {found.job}",
+        "load": comparing.load(checkpoint_comparison),
+        "settings": comparing.settings(checkpoint_comparison),
+        "source": comparing.source(checkpoint_comparison),
+        "title": f"{' and '.join(comparison.names(checkpoint_comparison))} of {checkpoint_comparison.job}",
     }
     is_named = chosen["with"] is not None
-    for side, one, listed in (("a", found.a, recent[0]), ("b", found.b, recent[1])):
+    for side, one, listed in (("a", checkpoint_comparison.a, recent[0]), ("b", checkpoint_comparison.b, recent[1])):
         changes[side] = comparing.side(one, side.upper(), view.where, is_named=is_named)
         changes[f"{side}_options"], changes[f"{side}_value"] = comparing.options(listed, one, view.where)
     return changes
 
 
-def _dated(found: CheckpointComparisonOut) -> list[tuple[str, FreshnessOut | None]]:
+def _dated(checkpoint_comparison: CheckpointComparisonOut) -> list[tuple[str, FreshnessOut | None]]:
     """Return the freshness of both checkpoints with their names. A second one that is not there yet may come."""
-    sides = zip(comparison.names(found), (found.a, found.b), strict=True)
+    sides = zip(
+        comparison.names(checkpoint_comparison), (checkpoint_comparison.a, checkpoint_comparison.b), strict=True
+    )
     return [(f"Checkpoint {name}", None if side is None else side.freshness) for name, side in sides]
 
 
@@ -264,7 +269,7 @@ def _crumbs(job: str, name: str) -> list[Component | str]:
     return [dcc.Link("Fleet", href=routes.fleet()), " / ", dcc.Link(name, href=routes.job(job))]
 
 
-def _shown(found: CheckpointComparisonOut) -> dict[str, Any]:
+def _shown(checkpoint_comparison: CheckpointComparisonOut) -> dict[str, Any]:
     """Return what the callback ``choose`` needs to know: both checkpoints and their neighbours."""
     return {
         side: None
@@ -276,7 +281,7 @@ def _shown(found: CheckpointComparisonOut) -> dict[str, Any]:
             "previous": one.previous_id,
             "next": one.next_id,
         }
-        for side, one in (("a", found.a), ("b", found.b))
+        for side, one in (("a", checkpoint_comparison.a), ("b", checkpoint_comparison.b))
     }
 
 

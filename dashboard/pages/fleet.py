@@ -410,12 +410,12 @@ def _past(job: JobOut) -> dict[str, object]:
     return values | {"verdict_badge": badge, "sentence": told}
 
 
-def _was(job: JobOut, found: FreshnessOut) -> str:
+def _was(job: JobOut, past: FreshnessOut) -> str:
     """Return what the row says before the age of the job's newest reading."""
-    if found.state is Freshness.JOB_SILENT:
+    if past.state is Freshness.JOB_SILENT:
         return "last event"
-    if found.state.is_judged:
-        return FRESHNESS_WORDS[found.state]
+    if past.state.is_judged:
+        return FRESHNESS_WORDS[past.state]
     return "not analysed then" if job.health is None else freshness.was(job.health, is_short=True)
 
 
@@ -512,16 +512,16 @@ def _spark_text(job: JobOut, durations: list[int]) -> str:
 
 def _counts(board: BoardOut) -> list[Component]:
     """Build the number of current rows by health, and the numbers of the stale rows and of those not analysed yet."""
-    found: list[Component] = [
+    counts: list[Component] = [
         status.badge(f"{number} {HEALTH_WORDS[health]}", HEALTH_ICONS[health], status.HEALTH_TONES[health])
         for health in sorted(Health, key=URGENCY.__getitem__)
         if (number := board.counts.get(health, 0) - board.stale_counts.get(health, 0))
     ]
     if stale_count := sum(s.job_count for s in board.stale):
-        found.append(status.badge(f"{stale_count} stale", "clock", Tone.QUIET, hint="not read lately"))
+        counts.append(status.badge(f"{stale_count} stale", "clock", Tone.QUIET, hint="not read lately"))
     if board.unanalysed_count:
-        found.append(status.badge(f"{board.unanalysed_count} not analysed yet", "hourglass", Tone.QUIET))
-    return found
+        counts.append(status.badge(f"{board.unanalysed_count} not analysed yet", "hourglass", Tone.QUIET))
+    return counts
 
 
 def _empty(board: BoardOut) -> Component | None:

@@ -67,24 +67,24 @@ async def refresh(
     view = look_of(look)
     if not target:
         return {"message": None, "head": html.P("No checkpoint has been seen yet.", className="hint")}
-    found = await client.progress(target["job"], target["run"], target["checkpoint"])
+    answer = await client.progress(target["job"], target["run"], target["checkpoint"])
     # The buttons are sent again only if they change, so that a button does not change while it is pressed.
     now = {
-        "page": digest(_seen(found), view.theme.name),
-        "actions": digest(found.checkpoint_id, found.status, *found.actions),
+        "page": digest(_seen(answer), view.theme.name),
+        "actions": digest(answer.checkpoint_id, answer.status, *answer.actions),
     }
     if now == before and trigger == "tick":
         raise PreventUpdate
-    chart = acks.acknowledgements(found, theme=view.theme)
+    chart = acks.acknowledgements(answer, theme=view.theme)
     changes: Changes = {
         "message": None,
-        "head": progress.head(found, is_last=target.get("is_last", False), phases=target.get("phases", ())),
-        "waiting": progress.waiting(found),
+        "head": progress.head(answer, is_last=target.get("is_last", False), phases=target.get("phases", ())),
+        "waiting": progress.waiting(answer),
         "acks": cards.chart_values(f"{page}-acks", chart),
         "digest": now,
     }
     if not before or before["actions"] != now["actions"]:
-        changes["actions"] = progress.actions(page, found)
+        changes["actions"] = progress.actions(page, answer)
     return changes
 
 
@@ -119,15 +119,15 @@ async def ask(
     pressed = pressed_id(clicks, trigger)
     if pressed is None or not target:
         raise PreventUpdate
-    found = await client.progress(target["job"], target["run"], target["checkpoint"])
-    action = next((a for a in found.actions if a.action.value == pressed["action"]), None)
+    answer = await client.progress(target["job"], target["run"], target["checkpoint"])
+    action = next((a for a in answer.actions if a.action.value == pressed["action"]), None)
     if action is None or not action.is_possible:
-        reason = f"checkpoint {found.checkpoint_id} has ended" if action is None else progress.why(action)
+        reason = f"checkpoint {answer.checkpoint_id} has ended" if action is None else progress.why(action)
         return {"message": cards.answer(False, f"This is not possible any more: {reason}.")}
     job = await client.graph(target["job"])
     settings = {c.key: c.proposed for c in action.changes}
     subject = {**target, "action": action.action.value, "settings": settings}
-    return {"message": None} | confirming.opened(subject, progress.question(job.name, found, action))
+    return {"message": None} | confirming.opened(subject, progress.question(job.name, answer, action))
 
 
 async def take(
@@ -143,11 +143,11 @@ async def take(
     return {"message": cards.answer(True, f"Sent. {done.text[0].upper()}{done.text[1:]}.")}
 
 
-def _seen(found: ProgressOut) -> ProgressOut:
+def _seen(answer: ProgressOut) -> ProgressOut:
     """Return the progress without changes of time that are too small to see.
 
     The time since the trigger counts in steps of one percent. Without the steps, a checkpoint that is open for minutes
     and does not advance would be sent and drawn again with each tick.
     """
-    grown = int(100 * math.log1p(found.elapsed_ms))
-    return found.model_copy(update={"elapsed_ms": grown, "remaining_ms": None, "judgement_rule": ""})
+    grown = int(100 * math.log1p(answer.elapsed_ms))
+    return answer.model_copy(update={"elapsed_ms": grown, "remaining_ms": None, "judgement_rule": ""})

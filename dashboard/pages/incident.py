@@ -311,64 +311,64 @@ async def refresh(
     filled only while the form is empty.
     """
     view = look_of(look)
-    found = await client.incident(route["incident"])
-    source = cards.source_line(["Source: this service's API", cards.age("read", found.as_of)])
+    incident = await client.incident(route["incident"])
+    source = cards.source_line(["Source: this service's API", cards.age("read", incident.as_of)])
     shown: Changes = {"message": None, "source": source}
-    now = _digest(found, view)
+    now = _digest(incident, view)
     if now == before:
         return shown
-    chart, signal = await _chart(client, found, view)
-    is_over, claimant = found.ended_at is not None, found.claimed_by
+    chart, signal = await _chart(client, incident, view)
+    is_over, claimant = incident.ended_at is not None, incident.claimed_by
     if before is None and not matchers:
         # The field is not an output of this callback, because the page of silences has the same form but no incident.
-        set_props("silence-matchers", {"value": _matchers(found)})
+        set_props("silence-matchers", {"value": _matchers(incident)})
     return shown | {
-        "stale": freshness.note(found.freshness, "The job of this incident", evaluated="This incident")
-        or freshness.final(found.freshness),
-        "head": _head(found),
-        "words": _words(found, view.where, links.row(await _links(client, found))),
+        "stale": freshness.note(incident.freshness, "The job of this incident", evaluated="This incident")
+        or freshness.final(incident.freshness),
+        "head": _head(incident),
+        "words": _words(incident, view.where, links.row(await _links(client, incident))),
         "strip": cards.chart_values("incident-strip", chart),
-        "deliveries": _deliveries(found, view.where),
-        "before": changes(found.changes, view.where),
-        "thread": _thread(found.notes, view.where),
-        "checkpoints": checkpoints(found, signal),
-        "runbooks": _runbooks(found),
-        "title": found.headline,
+        "deliveries": _deliveries(incident, view.where),
+        "before": changes(incident.changes, view.where),
+        "thread": _thread(incident.notes, view.where),
+        "checkpoints": checkpoints(incident, signal),
+        "runbooks": _runbooks(incident),
+        "title": incident.headline,
         "claimant": claimant,
         "claim_word": "Take" if claimant is None else f"Take over from {text.short(claimant, _NAME_MAX)}",
-        "acknowledge_off": is_over or found.acknowledged_by is not None,
+        "acknowledge_off": is_over or incident.acknowledged_by is not None,
         "claim_off": is_over,
         "release_off": claimant is None,
         "digest": now,
     }
 
 
-def _digest(found: IncidentDetailOut, view: Look) -> str:
+def _digest(detail: IncidentDetailOut, view: Look) -> str:
     """Return a digest that changes when the page must change.
 
     A new evaluation alone does not change it. While the incident is open it changes every 10 s, because the bars in the
     chart grow.
     """
-    alerts = [(a.id, a.state, a.summary, a.is_unknown, a.checkpoints) for a in found.alerts]
-    shown = found.model_copy(update={"alerts": []})
-    grown = found.ended_at is None and int(found.as_of.timestamp()) // 10
+    alerts = [(a.id, a.state, a.summary, a.is_unknown, a.checkpoints) for a in detail.alerts]
+    shown = detail.model_copy(update={"alerts": []})
+    grown = detail.ended_at is None and int(detail.as_of.timestamp()) // 10
     return digest(shown, alerts, grown, view.theme.name, str(view.where), view.is_narrow)
 
 
-def _matchers(found: IncidentDetailOut) -> str:
+def _matchers(detail: IncidentDetailOut) -> str:
     """Return the matchers for a silence of this job or target, as a viewer would type them."""
-    name = next((n for n in ("job_name", "target") if n in found.labels), None)
-    return f"{name}={found.labels[name]}" if name is not None else f"alertname={found.rules[0]}"
+    name = next((n for n in ("job_name", "target") if n in detail.labels), None)
+    return f"{name}={detail.labels[name]}" if name is not None else f"alertname={detail.rules[0]}"
 
 
-async def _chart(client: ApiClient, found: IncidentDetailOut, view: Look) -> tuple[Chart, figure.Signal]:
-    until = found.ended_at or found.as_of
-    before = max(_BEFORE_MIN, (until - found.began_at) / 5)
-    since, until = found.began_at - before, until + (before if found.ended_at is not None else timedelta())
-    until = min(until, found.as_of)
-    signal = await _signal(client, found.job_id, since, until)
+async def _chart(client: ApiClient, detail: IncidentDetailOut, view: Look) -> tuple[Chart, figure.Signal]:
+    until = detail.ended_at or detail.as_of
+    before = max(_BEFORE_MIN, (until - detail.began_at) / 5)
+    since, until = detail.began_at - before, until + (before if detail.ended_at is not None else timedelta())
+    until = min(until, detail.as_of)
+    signal = await _signal(client, detail.job_id, since, until)
     chart = figure.incident(
-        found.alerts,
+        detail.alerts,
         signal,
         since=since,
         until=until,
@@ -392,70 +392,72 @@ async def _signal(client: ApiClient, job_id: str | None, since: datetime, until:
     return figure.Signal(listed, job.config.timeout_ms if job.config is not None else None, offset, is_cut=is_cut)
 
 
-def _head(found: IncidentDetailOut) -> list[Component]:
+def _head(detail: IncidentDetailOut) -> list[Component]:
     title = html.Div(
         [
-            html.H1(found.headline),
-            words.state(found.state, is_quiet=incidents.is_quiet(found) and found.ended_at is None),
-            words.severity(found.severity, is_quiet=incidents.is_quiet(found)),
-            *incidents.marks(found.model_copy(update={"comment_count": 0})),
+            html.H1(detail.headline),
+            words.state(detail.state, is_quiet=incidents.is_quiet(detail) and detail.ended_at is None),
+            words.severity(detail.severity, is_quiet=incidents.is_quiet(detail)),
+            *incidents.marks(detail.model_copy(update={"comment_count": 0})),
         ],
         className="title-row",
     )
-    crumbs = html.Div([dcc.Link("Incidents", href=routes.alerts()), " / ", html.Span(found.id)], className="crumbs")
+    crumbs = html.Div([dcc.Link("Incidents", href=routes.alerts()), " / ", html.Span(detail.id)], className="crumbs")
     tools: list[Component] = []
-    if found.job_id is not None:
-        advice = routes.advice(found.job_id)
+    if detail.job_id is not None:
+        advice = routes.advice(detail.job_id)
         tools.append(cards.link_button("Cure: advice", advice, "bolt", hint="recommendations for the job"))
-        tools.append(cards.link_button("What if", routes.what_if(found.job_id), "gauge", hint="try other settings"))
+        tools.append(cards.link_button("What if", routes.what_if(detail.job_id), "gauge", hint="try other settings"))
         tools.append(
-            cards.link_button("To the job", routes.job(found.job_id), "right", hint="the job's page", is_icon_last=True)
+            cards.link_button(
+                "To the job", routes.job(detail.job_id), "right", hint="the job's page", is_icon_last=True
+            )
         )
     return [html.Div([crumbs, title]), html.Div(tools, className="head-tools")]
 
 
-async def _links(client: ApiClient, found: IncidentDetailOut) -> LinksOut | None:
+async def _links(client: ApiClient, detail: IncidentDetailOut) -> LinksOut | None:
     """Return the links out of Barrierscope for the vertex and the first subtask that the incident names."""
-    if found.job_id is None:
+    if detail.job_id is None:
         return None
     try:
-        job = await client.graph(found.job_id)
+        job = await client.graph(detail.job_id)
     except ApiRefusedError:
         return None
-    vertex = next((v.id for v in job.vertices if v.name == found.vertex), None)
-    first = re.search(r"\d+", found.subtasks or "")
+    vertex = next((v.id for v in job.vertices if v.name == detail.vertex), None)
+    first = re.search(r"\d+", detail.subtasks or "")
     subtask = int(first[0]) if vertex is not None and first is not None else None
-    return await links.read(client, found.job_id, vertex=vertex, subtask=subtask)
+    return await links.read(client, detail.job_id, vertex=vertex, subtask=subtask)
 
 
-def _words(found: IncidentDetailOut, where: tzinfo, out: Component | None) -> Component:
+def _words(detail: IncidentDetailOut, where: tzinfo, out: Component | None) -> Component:
     shown = (
         [
-            cards.fact("Cause", incidents.cause_word(found.cause) if found.cause else text.MISSING, basis=None),
-            cards.fact("Vertex", found.vertex or text.MISSING, basis=None),
-            cards.fact("Subtasks", found.subtasks or text.MISSING, basis=None),
-            cards.fact("Hosts", found.hosts or text.MISSING, basis=None),
-            cards.fact("Phase", found.phase or text.MISSING, basis=None),
-            cards.fact("A failure replays", found.replay_debt or text.MISSING, hint=_DEBT_HINT),
+            cards.fact("Cause", incidents.cause_word(detail.cause) if detail.cause else text.MISSING, basis=None),
+            cards.fact("Vertex", detail.vertex or text.MISSING, basis=None),
+            cards.fact("Subtasks", detail.subtasks or text.MISSING, basis=None),
+            cards.fact("Hosts", detail.hosts or text.MISSING, basis=None),
+            cards.fact("Phase", detail.phase or text.MISSING, basis=None),
+            cards.fact("A failure replays", detail.replay_debt or text.MISSING, hint=_DEBT_HINT),
         ]
-        if found.job_id is not None
+        if detail.job_id is not None
         else []
     )
     lasted = None
-    if found.ended_at is not None:
-        lasted = text.duration((found.ended_at - found.began_at).total_seconds() * 1000)
+    if detail.ended_at is not None:
+        lasted = text.duration((detail.ended_at - detail.began_at).total_seconds() * 1000)
     times = [
-        cards.fact("Began", text.instant(found.began_at, where), basis=None),
-        cards.fact("Ended", text.instant(found.ended_at, where), basis=None, hint="still open"),
+        cards.fact("Began", text.instant(detail.began_at, where), basis=None),
+        cards.fact("Ended", text.instant(detail.ended_at, where), basis=None, hint="still open"),
         *([cards.fact("Lasted", lasted, basis=None)] if lasted is not None else []),
     ]
-    lines = [html.P(found.description.rpartition(" http")[0] or found.description)]
-    if found.action is not None and found.job_id is not None:
-        lines.append(html.P([html.B("Do first: "), dcc.Link(found.action, href=routes.advice(found.job_id))]))
-    alerts = [words.line(a, where) for a in _newest_of_each_rule(found.alerts)]
-    left_off = found.alert_count - len(alerts)
+    lines = [html.P(detail.description.rpartition(" http")[0] or detail.description)]
+    if detail.action is not None and detail.job_id is not None:
+        lines.append(html.P([html.B("Do first: "), dcc.Link(detail.action, href=routes.advice(detail.job_id))]))
+    alerts = [words.line(a, where) for a in _newest_of_each_rule(detail.alerts)]
+    left_off = detail.alert_count - len(alerts)
     earlier = f"and {text.counted(left_off, 'earlier episode')} of these rules" if left_off else None
-    more = html.P(f"{incidents.counts(found)}{f': these {earlier}' if earlier else ''}", className="hint")
+    more = html.P(f"{incidents.counts(detail)}{f': these {earlier}' if earlier else ''}", className="hint")
     return cards.card(
         "What is wrong",
         [
@@ -475,12 +477,12 @@ def _newest_of_each_rule(alerts: list[IncidentAlertOut]) -> list[IncidentAlertOu
     return list(newest.values())
 
 
-def _deliveries(found: IncidentDetailOut, where: tzinfo) -> Component:
-    if not found.deliveries:
-        why = "Silenced." if found.silenced_count else "None was sent: there is no receiver, or no alert has fired."
+def _deliveries(detail: IncidentDetailOut, where: tzinfo) -> Component:
+    if not detail.deliveries:
+        why = "Silenced." if detail.silenced_count else "None was sent: there is no receiver, or no alert has fired."
         return cards.card("Notifications", html.P(why, className="hint"))
-    rows = [_delivery(d, where) for d in found.deliveries[:_DELIVERIES_SHOWN]]
-    left_off = len(found.deliveries) - len(rows)
+    rows = [_delivery(d, where) for d in detail.deliveries[:_DELIVERIES_SHOWN]]
+    left_off = len(detail.deliveries) - len(rows)
     more = html.P(f"and {left_off} earlier messages", className="hint") if left_off else None
     heads = ("Receiver", "Message", "Result", "When", "Attempts")
     return cards.card("Notifications", [cards.table(heads, rows), more])
@@ -505,10 +507,10 @@ def _delivery(delivery: IncidentDeliveryOut, where: tzinfo) -> html.Tr:
     )
 
 
-def changes(found: list[IncidentChangeOut], where: tzinfo) -> Component:
+def changes(incident_changes: list[IncidentChangeOut], where: tzinfo) -> Component:
     """Build the list of what changed: first before the incident, then during it."""
-    before = [_change(c, where) for c in found if c.is_before]
-    during = [_change(c, where) for c in found if not c.is_before]
+    before = [_change(c, where) for c in incident_changes if c.is_before]
+    during = [_change(c, where) for c in incident_changes if not c.is_before]
     parts: list[Component] = [
         html.Ul(before, className="alert-lines")
         if before
@@ -546,10 +548,10 @@ def _thread(notes: list[IncidentNoteOut], where: tzinfo) -> Component:
     return html.Ol(items, className="thread")
 
 
-def checkpoints(found: IncidentDetailOut, signal: figure.Signal) -> Component | None:
+def checkpoints(detail: IncidentDetailOut, signal: figure.Signal) -> Component | None:
     """Build the list of the checkpoints that the alerts name, newest first, or None if they name none."""
-    linked = [(c.run_id, c.checkpoint_id) for a in found.alerts for c in reversed(a.checkpoints)]
-    if found.job_id is None or not linked:
+    linked = [(c.run_id, c.checkpoint_id) for a in detail.alerts for c in reversed(a.checkpoints)]
+    if detail.job_id is None or not linked:
         return None
     # A new run may use the same numbers, so sort by run first. The order of the alerts gives the order of the runs.
     runs = list(dict.fromkeys(run for run, _ in linked))
@@ -560,7 +562,7 @@ def checkpoints(found: IncidentDetailOut, signal: figure.Signal) -> Component | 
         rows.append(
             html.Li(
                 [
-                    dcc.Link(f"Checkpoint {number}", href=routes.checkpoint(found.job_id, run, number)),
+                    dcc.Link(f"Checkpoint {number}", href=routes.checkpoint(detail.job_id, run, number)),
                     status.checkpoint(one) if one is not None else None,
                     html.Span(text.duration(one.end_to_end_duration_ms), className="hint") if one is not None else None,
                 ],
@@ -571,8 +573,8 @@ def checkpoints(found: IncidentDetailOut, signal: figure.Signal) -> Component | 
     return cards.card("Checkpoints of these alerts", html.Ul(rows, className="alert-lines"), hint=hint)
 
 
-def _runbooks(found: IncidentDetailOut) -> Component:
-    links = [html.Li(dcc.Link(rule, href=routes.runbook(rule))) for rule in found.rules]
+def _runbooks(detail: IncidentDetailOut) -> Component:
+    links = [html.Li(dcc.Link(rule, href=routes.runbook(rule))) for rule in detail.rules]
     return cards.card(
         "Runbooks", html.Ul(links, className="chips alert-links"), hint="what to do when these rules fire"
     )

@@ -63,8 +63,8 @@ def runbook_text(markdown: str, *, is_cause: bool = False) -> Component:
     Links to the files of runbooks and causes become links to the pages that show them.
     """
 
-    def linked(found: re.Match[str]) -> str:
-        to_cause = is_cause if found[1] is None else found[1] == "causes"
-        return f"]({routes.cause(found[2]) if to_cause else routes.runbook(found[2])})"
+    def linked(match: re.Match[str]) -> str:
+        to_cause = is_cause if match[1] is None else match[1] == "causes"
+        return f"]({routes.cause(match[2]) if to_cause else routes.runbook(match[2])})"
 
     return dcc.Markdown(_LINK.sub(linked, markdown), className="runbook")

@@ -151,8 +151,8 @@ async def refresh(
     view = look_of(look)
     key = route["job"], route["run"], route["checkpoint"]
     checkpoint = await client.checkpoint(*key)
-    found = await client.space_time(*key, opened or (), is_over=checkpoint.status.is_terminal)
-    now = digest(checkpoint, found, view, ends_ms, at_ms)
+    diagram = await client.space_time(*key, opened or (), is_over=checkpoint.status.is_terminal)
+    now = digest(checkpoint, diagram, view, ends_ms, at_ms)
     if now == before:
         return {"message": None}
     how = space_time.View(
@@ -162,16 +162,16 @@ async def refresh(
         at_ms=at_ms,
     )
     # The range is part of the revision, so that the range in the figure replaces the one that the viewer dragged.
-    shown = space_time.space_time(found, how, revision=f"{key}{ends_ms}{found.opened}")
+    shown = space_time.space_time(diagram, how, revision=f"{key}{ends_ms}{diagram.opened}")
     return {
         "message": None,
         "stale": freshness.note(checkpoint.freshness, "This checkpoint") or freshness.final(checkpoint.freshness),
         "head": _head(checkpoint),
-        "cut": _cut(found.cut),
-        "basis": [] if found.basis is Basis.MEASURED else status.basis(found.basis),
-        "vertices": _vertices(found),
+        "cut": _cut(diagram.cut),
+        "basis": [] if diagram.basis is Basis.MEASURED else status.basis(diagram.basis),
+        "vertices": _vertices(diagram),
         "chart": cards.chart_values("space-time", shown),
-        "notes": _notes(found, checkpoint, at_ms),
+        "notes": _notes(diagram, checkpoint, at_ms),
         "source": parts.source(checkpoint),
         "title": f"Space-time diagram of checkpoint {checkpoint.checkpoint_id} of {checkpoint.job}",
         "digest": now,
@@ -215,23 +215,23 @@ def _toggled(opened: list[str], vertex: str) -> list[str]:
     return [v for v in opened if v != vertex] if vertex in opened else [*opened, vertex]
 
 
-def _head(found: CheckpointDetailOut) -> list[Component]:
-    here = routes.checkpoint(found.job_id, found.run_id, found.checkpoint_id)
+def _head(detail: CheckpointDetailOut) -> list[Component]:
+    here = routes.checkpoint(detail.job_id, detail.run_id, detail.checkpoint_id)
     crumbs: list[Component | str] = [
         dcc.Link("Fleet", href=routes.fleet()),
         " / ",
-        dcc.Link(found.job, href=routes.job(found.job_id)),
+        dcc.Link(detail.job, href=routes.job(detail.job_id)),
         " / ",
-        dcc.Link(f"{found.kind.value.replace('-', ' ').capitalize()} {found.checkpoint_id}", href=here),
+        dcc.Link(f"{detail.kind.value.replace('-', ' ').capitalize()} {detail.checkpoint_id}", href=here),
     ]
-    title = [html.H1("Space-time diagram"), status.checkpoint(found), status.mode(found.mode, found.course)]
+    title = [html.H1("Space-time diagram"), status.checkpoint(detail), status.mode(detail.mode, detail.course)]
 
     def link(number: int | None) -> str | None:
-        return None if number is None else routes.space_time(found.job_id, found.run_id, number)
+        return None if number is None else routes.space_time(detail.job_id, detail.run_id, number)
 
     tools = [
-        cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint"),
-        cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
+        cards.link_button("Previous", link(detail.previous_id), "left", hint="previous checkpoint"),
+        cards.link_button("Next", link(detail.next_id), "right", hint="next checkpoint", is_icon_last=True),
         cards.link_button("Phases", here, "straggler", hint="phases and barrier front of this checkpoint"),
     ]
     return [
@@ -261,12 +261,12 @@ def _cut(cut: CutOut) -> Component:
     )
 
 
-def _vertices(found: SpaceTimeOut) -> list[Component]:
+def _vertices(diagram: SpaceTimeOut) -> list[Component]:
     """Build the buttons that open and close vertices. A diagram that is not folded needs none."""
-    if not found.is_folded:
+    if not diagram.is_folded:
         return []
     names: dict[str, tuple[str, int]] = {}
-    for lane in found.lanes:
+    for lane in diagram.lanes:
         name, count = names.get(lane.vertex_id, (lane.vertex, 0))
         names[lane.vertex_id] = name, count + lane.subtask_count
     return [
@@ -277,24 +277,24 @@ def _vertices(found: SpaceTimeOut) -> list[Component]:
                 id={"type": "st-toggle", "vertex": vertex_id},
                 className="button",
                 title=f"{name}: show or hide its {count} subtasks",
-                **attrs({"aria-pressed": "true" if vertex_id in found.opened else "false"}),
+                **attrs({"aria-pressed": "true" if vertex_id in diagram.opened else "false"}),
             )
             for vertex_id, (name, count) in names.items()
         ),
     ]
 
 
-def _notes(found: SpaceTimeOut, checkpoint: CheckpointDetailOut, at_ms: float | None) -> list[Component | str]:
+def _notes(diagram: SpaceTimeOut, checkpoint: CheckpointDetailOut, at_ms: float | None) -> list[Component | str]:
     """Return what the diagram leaves out, and the link to the barrier front at the marked instant."""
     said: list[Component | str] = []
-    if found.note is not None:
-        said.append(html.P(f"The diagram is {found.note}."))
-    if found.is_folded:
-        single = sum(lane.subtask is not None for lane in found.lanes)
+    if diagram.note is not None:
+        said.append(html.P(f"The diagram is {diagram.note}."))
+    if diagram.is_folded:
+        single = sum(lane.subtask is not None for lane in diagram.lanes)
         said.append(
             html.P(
-                f"{found.subtask_count} subtasks in {len(found.lanes)} lanes. {single} have a lane of their own: those"
-                " on the critical path and the slowest of opened vertices. The others are folded."
+                f"{diagram.subtask_count} subtasks in {len(diagram.lanes)} lanes. {single} have a lane of their own:"
+                " those on the critical path and the slowest of opened vertices. The others are folded."
             )
         )
     if at_ms is not None:

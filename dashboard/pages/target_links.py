@@ -155,17 +155,17 @@ async def open_dialog(client: ApiClient, *, clicks: list[int | None], trigger: o
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    found = next((t for t in (await client.targets()).items if t.id == pressed["target"]), None)
-    if found is None:
+    target = next((t for t in (await client.targets()).items if t.id == pressed["target"]), None)
+    if target is None:
         return {"message": cards.answer(False, "This target is not there any more.")}
-    pairs = [(link.name, link.url) for link in found.links] or [("", "")]
+    pairs = [(link.name, link.url) for link in target.links] or [("", "")]
     return {
         "is_open": True,
-        "title": f"Links of {found.name}",
-        "subject": found.id,
-        "version": found.links_version,
+        "title": f"Links of {target.name}",
+        "subject": target.id,
+        "version": target.links_version,
         "rows": _rows(pairs),
-        "ui": found.ui_url or "",
+        "ui": target.ui_url or "",
         "answer": None,
         "message": None,
     }

@@ -86,44 +86,44 @@ def read(options: Sequence[str | None] | None, names: Sequence[Mapping[str, str]
     """
     given = {i["name"]: (v or "").strip() for i, v in zip(names or (), options or (), strict=True)}
     value = {name: text for name, text in given.items() if text}
-    found: dict[str, Any] = {name: value[name] for name in ("kind", "ui_url") if name in value}
+    document: dict[str, Any] = {name: value[name] for name in ("kind", "ui_url") if name in value}
     if "labels" in value:
-        found["labels"] = _pairs(value["labels"], "Labels")
+        document["labels"] = _pairs(value["labels"], "Labels")
     if "interval_s" in value:
         try:
-            found["interval_s"] = float(value["interval_s"])
+            document["interval_s"] = float(value["interval_s"])
         except ValueError:
             raise WrongOptionError("Seconds between two readings: write a number, such as 5.") from None
     if connection := _connection(value):
-        found["connection"] = connection
-    return found
+        document["connection"] = connection
+    return document
 
 
 def _connection(value: Mapping[str, str]) -> dict[str, Any]:
     plain = ("bearer", "ca", "certificate", "key", "server_name")
-    found: dict[str, Any] = {name: value[name] for name in plain if name in value}
+    connection: dict[str, Any] = {name: value[name] for name in plain if name in value}
     if "user" in value or "password" in value:
         if not ("user" in value and "password" in value):
             raise WrongOptionError("User and Password: fill in both, or none.")
-        found["basic"] = {"user": value["user"], "password": value["password"]}
+        connection["basic"] = {"user": value["user"], "password": value["password"]}
     if "headers" in value:
-        found["headers"] = _pairs(value["headers"], "Headers")
+        connection["headers"] = _pairs(value["headers"], "Headers")
     if "proxy" in value:
         names = {"user": "proxy_user", "password": "proxy_password"}
-        found["proxy"] = {"url": value["proxy"]} | {k: value[n] for k, n in names.items() if n in value}
+        connection["proxy"] = {"url": value["proxy"]} | {k: value[n] for k, n in names.items() if n in value}
     elif "proxy_user" in value or "proxy_password" in value:
         raise WrongOptionError("User for the proxy: fill in the address of the proxy too.")
-    return found
+    return connection
 
 
 def _pairs(text: str, label: str) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for part in (p.strip() for p in text.split(",")):
         key, sign, value = part.partition("=")
         if not sign or not key.strip():
             raise WrongOptionError(f"{label}: write NAME=VALUE, and a comma between two of them.")
-        found[key.strip()] = value.strip()
-    return found
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 def told(target: TargetOut) -> str | None:

@@ -272,15 +272,15 @@ async def ask_to_remove(client: ApiClient, *, clicks: list[int | None], trigger:
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    found = next((t for t in (await client.targets()).items if t.id == pressed["target"]), None)
-    if found is None:
+    target = next((t for t in (await client.targets()).items if t.id == pressed["target"]), None)
+    if target is None:
         raise PreventUpdate
     question = [
-        html.P(["Stop reading ", html.B(found.name), "?"]),
-        html.P(found.url, className="url"),
+        html.P(["Stop reading ", html.B(target.name), "?"]),
+        html.P(target.url, className="url"),
         html.P("Data that was read is kept until its retention ends.", className="hint"),
     ]
-    return confirming.opened(found.id, question)
+    return confirming.opened(target.id, question)
 
 
 async def remove(client: ApiClient, *, confirmed: int | None, target: str | None) -> Changes:

@@ -235,13 +235,13 @@ async def refresh(
         at = max((p.at for p in points.items), default=max((e.at for e in events.items), default=points.as_of))
         windows = (at - timedelta(seconds=_WIDTH_S), at), (at, at + timedelta(seconds=_WIDTH_S))
     try:
-        found = await client.windows(job, *(windows or (None, None)), other=chosen["with"])
+        answer = await client.windows(job, *(windows or (None, None)), other=chosen["with"])
     except ApiRefusedError as problem:
         if before is None:
             raise
         return {"message": cards.answer(False, str(problem))}
-    windows = (found.before.since, found.before.until), (found.after.since, found.after.until)
-    now = digest(found, view, chosen, points.items, events.items)
+    windows = (answer.before.since, answer.before.until), (answer.after.since, answer.after.until)
+    now = digest(answer, view, chosen, points.items, events.items)
     if before and before["drawn"] == now:
         return {"message": None}
     ends = [at for window in windows for at in window]
@@ -249,14 +249,14 @@ async def refresh(
         "drawn": now,
         "windows": [[epoch_ms(at) for at in window] for window in windows],
         "with": chosen["with"],
-        "as_of": epoch_ms(found.as_of),
-        "picked": found.before.job.id,
+        "as_of": epoch_ms(answer.as_of),
+        "picked": answer.before.job.id,
     }
     picked: Changes = {}
-    if before is None or before["picked"] != found.before.job.id:
+    if before is None or before["picked"] != answer.before.job.id:
         # Otherwise the viewer may be searching, and the answers stay.
-        picked["jobs"], picked["job"] = job_picker.chosen(found.before.job)
-    return _contents(found, view, Measure(chosen["measure"])) | {
+        picked["jobs"], picked["job"] = job_picker.chosen(answer.before.job)
+    return _contents(answer, view, Measure(chosen["measure"])) | {
         "instants": parts.instants(points.items, events.items, view.where),
         "ends": {name: text.instant(at, view.where) for name, at in zip(_ENDS, ends, strict=True)},
         **picked,
@@ -275,27 +275,34 @@ def _chosen(chosen: dict[str, Any], before: dict[str, Any] | None) -> tuple[Ends
     return None
 
 
-def _contents(found: WindowsComparisonOut, view: Look, measure: Measure) -> Changes:
-    crumbs = [dcc.Link("Fleet", href=routes.fleet()), " / ", dcc.Link(found.job, href=routes.job(found.job_id))]
-    is_one_job = parts.is_one_job(found)
-    sources = dict.fromkeys(window.job.capabilities.source for window in (found.before, found.after))
-    first, second = ("Before", "After") if is_one_job else parts.names(found)
+def _contents(comparison: WindowsComparisonOut, view: Look, measure: Measure) -> Changes:
+    crumbs = [
+        dcc.Link("Fleet", href=routes.fleet()),
+        " / ",
+        dcc.Link(comparison.job, href=routes.job(comparison.job_id)),
+    ]
+    is_one_job = parts.is_one_job(comparison)
+    sources = dict.fromkeys(window.job.capabilities.source for window in (comparison.before, comparison.after))
+    first, second = ("Before", "After") if is_one_job else parts.names(comparison)
     return {
         "message": None,
         "stale": freshness.of_sides(
-            [("This job" if is_one_job else window.name, window.freshness) for window in (found.before, found.after)]
+            [
+                ("This job" if is_one_job else window.name, window.freshness)
+                for window in (comparison.before, comparison.after)
+            ]
         ),
         "crumbs": crumbs,
-        "settings": parts.settings(found),
-        "headline": parts.headline(found),
-        "before_side": parts.side(found.before, first, view.where),
-        "after_side": parts.side(found.after, second, view.where),
-        "load": parts.load(found),
-        "changes": parts.changes(found),
-        "chart": cards.chart_values("windows", figure.distributions(found, measure, theme=view.theme)),
-        "changed": parts.changed(found, view.where),
+        "settings": parts.settings(comparison),
+        "headline": parts.headline(comparison),
+        "before_side": parts.side(comparison.before, first, view.where),
+        "after_side": parts.side(comparison.after, second, view.where),
+        "load": parts.load(comparison),
+        "changes": parts.changes(comparison),
+        "chart": cards.chart_values("windows", figure.distributions(comparison, measure, theme=view.theme)),
+        "changed": parts.changed(comparison, view.where),
         "source": cards.source_line([f"Source: {', '.join(sources)}", "intervals from order statistics"]),
-        "title": f"Before and after, {found.job}" if is_one_job else f"{found.job} and {first}",
+        "title": f"Before and after, {comparison.job}" if is_one_job else f"{comparison.job} and {first}",
     }
 
 

@@ -66,12 +66,12 @@ def _fold(name: str, members: Collection[FrontVertex], place: tuple[int, int]) -
 
 
 def _edges(edges: Sequence[FrontEdge], names: Mapping[str, str]) -> tuple[FrontEdge, ...]:
-    found: dict[tuple[str, str], FrontEdge] = {}
+    front_edges: dict[tuple[str, str], FrontEdge] = {}
     for e in edges:
         ends = names.get(e.source, e.source), names.get(e.target, e.target)
         if ends[0] == ends[1]:
             continue
-        before = found.get(ends)
+        before = front_edges.get(ends)
         channels = (before.channels if before else ()) + e.channels
-        found[ends] = FrontEdge(*ends, channels, e.is_measured)
-    return tuple(found.values())
+        front_edges[ends] = FrontEdge(*ends, channels, e.is_measured)
+    return tuple(front_edges.values())

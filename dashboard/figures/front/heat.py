@@ -60,8 +60,8 @@ def heat_map(front: Front, heat: Heat, readings: Mapping[str, Reading]) -> HeatM
     if heat is Heat.NONE:
         return None
     # A fold has the largest value of its vertices.
-    found = {v.vertex_id: _largest(v, heat, readings) for v in front.vertices}
-    known = {vertex: value for vertex, value in found.items() if value is not None}
+    largest = {v.vertex_id: _largest(v, heat, readings) for v in front.vertices}
+    known = {vertex: value for vertex, value in largest.items() if value is not None}
     low = 1.0 if heat is Heat.SKEW else 0.0
     most = max(known.values(), default=low)
     high = {Heat.PRESSURE: 1.0, Heat.SKEW: max(2.0, most)}.get(heat, max(1.0, most))

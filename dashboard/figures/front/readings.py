@@ -40,7 +40,7 @@ class Readings:
             for i, b in enumerate(self.history.buckets)
             if abs(b + middle - instant) <= AROUND + middle
         )
-        found: dict[str, Reading] = {}
+        readings: dict[str, Reading] = {}
         # A target may read its vertices at different instants, so each vertex has a nearest bucket of its own.
         for v in self.history.vertices:
             rows = (
@@ -49,8 +49,8 @@ class Readings:
             )
             reading = next((r for r in rows if r != _NOTHING), None)
             if reading is not None:
-                found[v.vertex_id] = reading
-        return found
+                readings[v.vertex_id] = reading
+        return readings
 
 
 _NOTHING = Reading(None, None, None)

@@ -298,23 +298,23 @@ def _channels(barriers: BarriersOut) -> dict[tuple[str, str], tuple[ChannelTimes
             received.setdefault(key, event.at_ms)
         elif event.kind is Kind.OVERTOOK:
             overtook[key] = overtook.get(key, 0) + (event.size_bytes or 0)
-    found: dict[tuple[str, str], list[ChannelTimes]] = {}
+    channel_times: dict[tuple[str, str], list[ChannelTimes]] = {}
     for key in sorted(emitted.keys() | received.keys()):
         times = ChannelTimes(key[2], key[3], emitted.get(key), received.get(key), overtook.get(key))
-        found.setdefault((key[0], key[1]), []).append(times)
-    return {edge: tuple(channels) for edge, channels in found.items()}
+        channel_times.setdefault((key[0], key[1]), []).append(times)
+    return {edge: tuple(channels) for edge, channels in channel_times.items()}
 
 
 def steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[float, ...]:
     """Return the instants at which the state of a subtask or channel changes, ascending, in ms since the trigger."""
-    found = {0.0}
+    times_ms = {0.0}
     for vertex in vertices:
         for s in vertex.subtasks:
-            found.update(_step(v) for v in (s.first_ms, s.snapshot_ms, s.ack_ms) if v is not None and v >= 0)
+            times_ms.update(_step(v) for v in (s.first_ms, s.snapshot_ms, s.ack_ms) if v is not None and v >= 0)
     for edge in edges:
         for c in edge.channels:
-            found.update(_step(v) for v in (c.emitted_ms, c.received_ms) if v is not None and v >= 0)
-    return tuple(sorted(found))
+            times_ms.update(_step(v) for v in (c.emitted_ms, c.received_ms) if v is not None and v >= 0)
+    return tuple(sorted(times_ms))
 
 
 def _step(at_ms: float) -> float:

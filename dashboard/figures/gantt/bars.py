@@ -25,24 +25,24 @@ class Segment:
 def segments(subtask: SubtaskPhasesOut) -> list[Segment]:
     """Return the segments of one subtask. They do not overlap. A phase that was not reported has no segment."""
     s = subtask
-    found: list[Segment] = []
+    parts: list[Segment] = []
     if s.first_barrier_ms is not None:
-        found.append(Segment(Phase.START_DELAY, 0, s.first_barrier_ms))
+        parts.append(Segment(Phase.START_DELAY, 0, s.first_barrier_ms))
     if s.first_barrier_ms is not None and s.alignment_end_ms is not None and not s.is_alignment_overlaid:
-        found.append(Segment(Phase.ALIGNMENT, s.first_barrier_ms, s.alignment_end_ms))
+        parts.append(Segment(Phase.ALIGNMENT, s.first_barrier_ms, s.alignment_end_ms))
     elif s.first_barrier_ms is not None and s.snapshot_at_ms is not None and s.is_alignment_overlaid:
-        found.append(Segment(Phase.ALIGNMENT, s.first_barrier_ms, s.snapshot_at_ms))
+        parts.append(Segment(Phase.ALIGNMENT, s.first_barrier_ms, s.snapshot_at_ms))
     if s.snapshot_at_ms is not None and s.sync_end_ms is not None:
-        found.append(Segment(Phase.SYNC, s.snapshot_at_ms, s.sync_end_ms))
+        parts.append(Segment(Phase.SYNC, s.snapshot_at_ms, s.sync_end_ms))
     if s.sync_end_ms is not None and s.async_end_ms is not None:
-        found.append(Segment(Phase.ASYNC, s.sync_end_ms, s.async_end_ms))
+        parts.append(Segment(Phase.ASYNC, s.sync_end_ms, s.async_end_ms))
     if s.async_end_ms is not None and s.ack_ms is not None:
-        found.append(Segment(Phase.ACK_WAIT, s.async_end_ms, s.ack_ms))
-    return [seg for seg in found if seg.end_ms > seg.start_ms]
+        parts.append(Segment(Phase.ACK_WAIT, s.async_end_ms, s.ack_ms))
+    return [seg for seg in parts if seg.end_ms > seg.start_ms]
 
 
 def phase_bars(phase: Phase, rows: Sequence[GanttRow], theme: Theme) -> Trace:
-    found = [
+    bars = [
         (index, segment, row)
         for index, row in enumerate(rows)
         if row.subtask is not None
@@ -51,7 +51,7 @@ def phase_bars(phase: Phase, rows: Sequence[GanttRow], theme: Theme) -> Trace:
     ]
     marker: dict[str, object] = {"color": PHASE_COLORS[phase], "line": {"color": theme.outline, "width": 0.5}}
     # A pattern costs more than a bar itself, so hundreds of bars have only their colour.
-    if phase is Phase.ALIGNMENT and len(found) <= _PATTERNS_MAX:
+    if phase is Phase.ALIGNMENT and len(bars) <= _PATTERNS_MAX:
         marker["pattern"] = {
             "shape": "\\",
             "size": 5,
@@ -63,10 +63,10 @@ def phase_bars(phase: Phase, rows: Sequence[GanttRow], theme: Theme) -> Trace:
         "type": "bar",
         "orientation": "h",
         "name": PHASE_WORDS[phase],
-        "y": [index for index, _, _ in found],
-        "base": [segment.start_ms for _, segment, _ in found],
-        "x": [segment.end_ms - segment.start_ms for _, segment, _ in found],
-        "width": [0.62 if row.is_vertex else 0.5 for _, _, row in found],
+        "y": [index for index, _, _ in bars],
+        "base": [segment.start_ms for _, segment, _ in bars],
+        "x": [segment.end_ms - segment.start_ms for _, segment, _ in bars],
+        "width": [0.62 if row.is_vertex else 0.5 for _, _, row in bars],
         "hoverinfo": "skip",
         "marker": marker,
     }
@@ -93,7 +93,7 @@ def pointer_bars(rows: Sequence[GanttRow], end_ms: float) -> Trace:
 
 
 def overlaid_alignment(rows: Sequence[GanttRow]) -> Trace:
-    found = []
+    bars = []
     for index, row in enumerate(rows):
         s = row.subtask
         if (
@@ -102,14 +102,14 @@ def overlaid_alignment(rows: Sequence[GanttRow]) -> Trace:
             and s.snapshot_at_ms is not None
             and s.alignment_end_ms is not None
         ):
-            found.append((index, s.snapshot_at_ms, s.alignment_end_ms, row))
+            bars.append((index, s.snapshot_at_ms, s.alignment_end_ms, row))
     return {
         "type": "bar",
         "orientation": "h",
         "name": "alignment inside async",
-        "y": [index for index, *_ in found],
-        "base": [start for _, start, _, _ in found],
-        "x": [max(0, end - start) for _, start, end, _ in found],
+        "y": [index for index, *_ in bars],
+        "base": [start for _, start, _, _ in bars],
+        "x": [max(0, end - start) for _, start, end, _ in bars],
         "width": 0.16,
         "hoverinfo": "skip",
         "marker": {"color": PHASE_COLORS[Phase.ALIGNMENT]},
@@ -117,19 +117,19 @@ def overlaid_alignment(rows: Sequence[GanttRow]) -> Trace:
 
 
 def envelopes(rows: Sequence[GanttRow], theme: Theme) -> Trace:
-    found = []
+    spans = []
     for index, row in enumerate(rows):
         firsts = [s.first_barrier_ms for s in row.vertex.subtasks if s.first_barrier_ms is not None]
         acks = [s.ack_ms for s in row.vertex.subtasks if s.ack_ms is not None]
         if row.is_vertex and firsts and acks and max(acks) > min(firsts):
-            found.append((index, min(firsts), max(acks), row))
+            spans.append((index, min(firsts), max(acks), row))
     return {
         "type": "bar",
         "orientation": "h",
         "name": "envelope",
-        "y": [index for index, *_ in found],
-        "base": [start for _, start, _, _ in found],
-        "x": [end - start for _, start, end, _ in found],
+        "y": [index for index, *_ in spans],
+        "base": [start for _, start, _, _ in spans],
+        "x": [end - start for _, start, end, _ in spans],
         "width": 0.94,
         "hoverinfo": "skip",
         "marker": {"color": theme.unknown, "opacity": 0.35},
@@ -137,21 +137,21 @@ def envelopes(rows: Sequence[GanttRow], theme: Theme) -> Trace:
 
 
 def unacknowledged(rows: Sequence[GanttRow], theme: Theme, end_ms: float) -> list[Trace]:
-    found = []
+    missing = []
     for index, row in enumerate(rows):
         s = row.subtask
         if s is not None and not s.is_acknowledged:
-            found.append((index, float(s.first_barrier_ms or 0), row))
-    if not found:
+            missing.append((index, float(s.first_barrier_ms or 0), row))
+    if not missing:
         return []
     return [
         {
             "type": "bar",
             "orientation": "h",
             "name": "not acknowledged",
-            "y": [index for index, *_ in found],
-            "base": [start for _, start, _ in found],
-            "x": [max(0.0, end_ms - start) for _, start, _ in found],
+            "y": [index for index, *_ in missing],
+            "base": [start for _, start, _ in missing],
+            "x": [max(0.0, end_ms - start) for _, start, _ in missing],
             "width": 0.5,
             "hoverinfo": "skip",
             "marker": {
@@ -164,17 +164,17 @@ def unacknowledged(rows: Sequence[GanttRow], theme: Theme, end_ms: float) -> lis
 
 
 def gauge_marks(rows: Sequence[GanttRow], theme: Theme) -> Trace:
-    found = []
+    marks = []
     for index, row in enumerate(rows):
         s = row.subtask
         if s is not None and s.first_barrier_ms is not None and s.first_barrier_resolution_ms is not None:
-            found.append((index, s.first_barrier_ms, s.first_barrier_resolution_ms, row))
+            marks.append((index, s.first_barrier_ms, s.first_barrier_resolution_ms, row))
     return {
         "type": "scatter",
         "mode": "markers",
         "name": "first barrier (gauge)",
-        "x": [at for _, at, _, _ in found],
-        "y": [index for index, *_ in found],
+        "x": [at for _, at, _, _ in marks],
+        "y": [index for index, *_ in marks],
         "hoverinfo": "skip",
         "marker": {"symbol": "triangle-left", "size": 9, "color": theme.text},
     }

@@ -41,16 +41,16 @@ def rows_of(
 
 
 def _critical(checkpoint: CheckpointDetailOut) -> dict[str, frozenset[int]]:
-    found: dict[str, set[int]] = {}
+    critical: dict[str, set[int]] = {}
     for step in checkpoint.critical_path.steps if checkpoint.critical_path else []:
-        found.setdefault(step.vertex_id, set()).add(step.subtask)
-    return {vertex: frozenset(indices) for vertex, indices in found.items()}
+        critical.setdefault(step.vertex_id, set()).add(step.subtask)
+    return {vertex: frozenset(indices) for vertex, indices in critical.items()}
 
 
 def _representative(vertex: VertexPhasesOut, on_path: frozenset[int]) -> SubtaskPhasesOut | None:
     wanted = max(on_path) if on_path else vertex.slowest_subtask
-    found = next((s for s in vertex.subtasks if s.subtask == wanted), None)
-    return found or (vertex.subtasks[0] if vertex.subtasks else None)
+    subtask = next((s for s in vertex.subtasks if s.subtask == wanted), None)
+    return subtask or (vertex.subtasks[0] if vertex.subtasks else None)
 
 
 def _sorted(subtasks: Sequence[SubtaskPhasesOut], sort: SubtaskOrder) -> list[SubtaskPhasesOut]:

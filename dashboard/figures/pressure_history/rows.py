@@ -155,7 +155,7 @@ def labels(
     vertices: Sequence[VertexHistoryOut], opened: str | None, theme: Theme, *, is_narrow: bool
 ) -> list[dict[str, object]]:
     """Return the name of each row: beside it or, in a narrow window, above it."""
-    found = []
+    texts = []
     for index, v in enumerate(vertices):
         base = row_base(index, len(vertices))
         name = text.plain(text.short(v.vertex, 40 if is_narrow else _NAME_MAX))
@@ -163,11 +163,11 @@ def labels(
         more: dict[str, object] = {"xref": "paper", "font": {"size": 11, "color": theme.text}, "borderpad": 0}
         if is_narrow:
             more |= {"xanchor": "left", "yanchor": "bottom"}
-            found.append(note(theme, shown, 0, base + FULL, **more))
+            texts.append(note(theme, shown, 0, base + FULL, **more))
         else:
             more |= {"xanchor": "right", "yanchor": "middle", "xshift": -8, "hovertext": text.plain(v.vertex)}
-            found.append(note(theme, shown, 0, base + FULL / 2, **more))
-    return found
+            texts.append(note(theme, shown, 0, base + FULL / 2, **more))
+    return texts
 
 
 def frames(vertices: Sequence[VertexHistoryOut], opened: str | None, theme: Theme) -> list[dict[str, object]]:

@@ -36,23 +36,23 @@ class View:
     """Without ``ends_ms``, the axis goes at least to this time, which a diagram beside this one needs."""
 
 
-def space_time(found: SpaceTimeOut, view: View, *, revision: str) -> Chart:
+def space_time(diagram: SpaceTimeOut, view: View, *, revision: str) -> Chart:
     """Draw the diagram. The ``customdata`` of a mark is ``[vertex id, subtask or null]``."""
-    if all(lane.first_ms is None for lane in found.lanes):
+    if all(lane.first_ms is None for lane in diagram.lanes):
         return empty(view.theme, _NOTHING)
     theme = view.theme
-    row_px = _row_px(len(found.lanes), is_narrow=view.is_narrow)
-    height_px = _ABOVE_PX + _BELOW_PX + row_px * len(found.lanes)
-    whole_ms = max(found.end_ms, view.axis_ms)
+    row_px = _row_px(len(diagram.lanes), is_narrow=view.is_narrow)
+    height_px = _ABOVE_PX + _BELOW_PX + row_px * len(diagram.lanes)
+    whole_ms = max(diagram.end_ms, view.axis_ms)
     begin, end = view.ends_ms or (-0.01 * whole_ms, 1.02 * whole_ms)
     ticks, tick_words = _ticks(max(begin, 0.0), end)
     return Chart(
         {
             "data": [
-                *marks.stretches(found, theme),
-                *marks.arrows(found, theme),
-                *marks.cut(found, theme),
-                *marks.points(found, theme),
+                *marks.stretches(diagram, theme),
+                *marks.arrows(diagram, theme),
+                *marks.cut(diagram, theme),
+                *marks.points(diagram, theme),
             ],
             "layout": layout(
                 theme,
@@ -67,13 +67,13 @@ def space_time(found: SpaceTimeOut, view: View, *, revision: str) -> Chart:
                     theme, "time since the trigger", range=[begin, end], tickvals=ticks, ticktext=tick_words,
                     automargin=False,
                 ),
-                yaxis=_lanes_axis(found, view),
-                shapes=_lines(found, theme) + _marked(view),
-                annotations=_labels(found, view, row_px),
+                yaxis=_lanes_axis(diagram, view),
+                shapes=_lines(diagram, theme) + _marked(view),
+                annotations=_labels(diagram, view, row_px),
             ),
         },
-        words.table(found),
-        words.summary(found),
+        words.table(diagram),
+        words.summary(diagram),
         height_px,
     )  # fmt: skip
 
@@ -85,20 +85,20 @@ def _row_px(count: int, *, is_narrow: bool) -> int:
     return 40 if count <= 10 else 30 if count <= 24 else 22
 
 
-def _lanes_axis(found: SpaceTimeOut, view: View) -> dict[str, object]:
-    count = len(found.lanes)
+def _lanes_axis(diagram: SpaceTimeOut, view: View) -> dict[str, object]:
+    count = len(diagram.lanes)
     more: dict[str, Any] = {"range": [count - 0.4, -0.6], "fixedrange": True, "showgrid": False}
     if view.is_narrow:
         return axis(view.theme, **more, showticklabels=False, automargin=False)
-    labels = words.labels(found.lanes, name_max=_NAME_MAX)
+    labels = words.labels(diagram.lanes, name_max=_NAME_MAX)
     ticks: dict[str, Any] = {"ticks": "outside", "ticklen": 6, "tickcolor": "rgba(0,0,0,0)"}
     return axis(view.theme, **more, **ticks, tickvals=list(range(count)), ticktext=labels)
 
 
-def _labels(found: SpaceTimeOut, view: View, row_px: int) -> list[dict[str, object]]:
+def _labels(diagram: SpaceTimeOut, view: View, row_px: int) -> list[dict[str, object]]:
     said = []
     if view.is_narrow:
-        said = labels_above(view.theme, words.labels(found.lanes, name_max=40), font_px=11, thickness_px=0.5 * row_px)
+        said = labels_above(view.theme, words.labels(diagram.lanes, name_max=40), font_px=11, thickness_px=0.5 * row_px)
     if view.at_ms is not None:
         said.append(
             note(view.theme, words.at(view.at_ms), view.at_ms, 1, yref="paper", yanchor="top", xanchor="left", xshift=4)
@@ -106,12 +106,12 @@ def _labels(found: SpaceTimeOut, view: View, row_px: int) -> list[dict[str, obje
     return said
 
 
-def _lines(found: SpaceTimeOut, theme: Theme) -> list[dict[str, object]]:
+def _lines(diagram: SpaceTimeOut, theme: Theme) -> list[dict[str, object]]:
     """Return the line of each lane, and a line between the lanes of two vertices."""
-    lanes = found.lanes
+    lanes = diagram.lanes
     rows = range(len(lanes))
     between = [row - 0.5 for row in rows if row and lanes[row].vertex_id != lanes[row - 1].vertex_id]
-    whole = [(row, 0.0, found.end_ms, "x", theme.border) for row in rows]
+    whole = [(row, 0.0, diagram.end_ms, "x", theme.border) for row in rows]
     apart = [(y, 0.0, 1.0, "paper", theme.grid) for y in between]
     return [
         {

@@ -18,21 +18,21 @@ _MANY_ARROWS = 200
 _PATTERNS_MAX = 100
 
 
-def arrows(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
+def arrows(diagram: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     """Yield the barriers: those that kept their place, those that overtook data, and those never received."""
-    kept = [a for a in found.arrows if not a.overtook_bytes]
-    overtaking = [a for a in found.arrows if a.overtook_bytes]
-    dash = "dot" if found.basis is Basis.RECONSTRUCTED else "solid"
-    yield from _arrow_trace("barrier", kept, found, color=theme.muted, dash=dash)
-    yield from _arrow_trace("overtaking barrier", overtaking, found, color=UNALIGNED, dash="dash")
-    lost = [a for a in found.arrows if a.unreceived_count]
+    kept = [a for a in diagram.arrows if not a.overtook_bytes]
+    overtaking = [a for a in diagram.arrows if a.overtook_bytes]
+    dash = "dot" if diagram.basis is Basis.RECONSTRUCTED else "solid"
+    yield from _arrow_trace("barrier", kept, diagram, color=theme.muted, dash=dash)
+    yield from _arrow_trace("overtaking barrier", overtaking, diagram, color=UNALIGNED, dash="dash")
+    lost = [a for a in diagram.arrows if a.unreceived_count]
     if lost:
-        lines = [(a, a.emitted_last_ms, found.end_ms) for a in lost]
-        yield _lines("barrier not received", lines, found, color=IN_TRANSIT, dash="solid", has_head=False)
+        lines = [(a, a.emitted_last_ms, diagram.end_ms) for a in lost]
+        yield _lines("barrier not received", lines, diagram, color=IN_TRANSIT, dash="solid", has_head=False)
 
 
 def _arrow_trace(
-    name: str, arrows: Sequence[ArrowOut], found: SpaceTimeOut, *, color: str, dash: str
+    name: str, arrows: Sequence[ArrowOut], diagram: SpaceTimeOut, *, color: str, dash: str
 ) -> Iterator[Trace]:
     lines = [(a, a.emitted_ms, a.received_ms) for a in arrows if a.received_ms is not None]
     # If the arrow stands for several channels, the latest barrier is drawn too.
@@ -42,20 +42,20 @@ def _arrow_trace(
         if a.channel_count > 1 and a.received_last_ms is not None
     ]
     if lines:
-        yield _lines(name, lines, found, color=color, dash=dash, has_head=True)
+        yield _lines(name, lines, diagram, color=color, dash=dash, has_head=True)
 
 
 def _lines(
     name: str,
     lines: Sequence[tuple[ArrowOut, float, float]],
-    found: SpaceTimeOut,
+    diagram: SpaceTimeOut,
     *,
     color: str,
     dash: str,
     has_head: bool,
 ) -> Trace:
-    said = [words.of_arrow(a, found.lanes, found.basis) for a, _, _ in lines]
-    is_dense = len(found.arrows) > _MANY_ARROWS
+    said = [words.of_arrow(a, diagram.lanes, diagram.basis) for a, _, _ in lines]
+    is_dense = len(diagram.arrows) > _MANY_ARROWS
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -84,11 +84,11 @@ class _Bar:
     said: str
 
 
-def stretches(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
+def stretches(diagram: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     """Yield what happened over time at the lanes: blocked channels, recorded input, and the two parts of a snapshot."""
-    blocked = _of_stretches(found, lambda lane: lane.blocked, "channels", "blocked")
-    recorded = _of_stretches(found, lambda lane: [lane.recorded] if lane.recorded else [], "input", "recorded")
-    sync, written = _snapshot_parts(found)
+    blocked = _of_stretches(diagram, lambda lane: lane.blocked, "channels", "blocked")
+    recorded = _of_stretches(diagram, lambda lane: [lane.recorded] if lane.recorded else [], "input", "recorded")
+    sync, written = _snapshot_parts(diagram)
     alignment = PHASE_COLORS[Phase.ALIGNMENT]
     yield from _bars("blocked", blocked, alignment, theme, width=0.5, pattern="\\")
     yield from _bars("recorded", recorded, UNALIGNED, theme, width=0.5, opacity=0.55)
@@ -97,20 +97,22 @@ def stretches(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
 
 
 def _of_stretches(
-    found: SpaceTimeOut, which: Callable[[LaneOut], Sequence[StretchOut]], subject: str, verb: str
+    diagram: SpaceTimeOut, which: Callable[[LaneOut], Sequence[StretchOut]], subject: str, verb: str
 ) -> list[_Bar]:
     return [
-        _Bar(row, s.begin_ms, found.end_ms if s.end_ms is None else s.end_ms, words.of_stretch(lane, s, subject, verb))
-        for row, lane in enumerate(found.lanes)
+        _Bar(
+            row, s.begin_ms, diagram.end_ms if s.end_ms is None else s.end_ms, words.of_stretch(lane, s, subject, verb)
+        )
+        for row, lane in enumerate(diagram.lanes)
         for s in which(lane)
     ]
 
 
-def _snapshot_parts(found: SpaceTimeOut) -> tuple[list[_Bar], list[_Bar]]:
+def _snapshot_parts(diagram: SpaceTimeOut) -> tuple[list[_Bar], list[_Bar]]:
     """Return the bars of the sync and the async parts, each from its earliest begin to its latest end."""
     sync: list[_Bar] = []
     written: list[_Bar] = []
-    for row, lane in enumerate(found.lanes):
+    for row, lane in enumerate(diagram.lanes):
         for bars, begin_ms, end_ms, part in (
             (sync, lane.snapshot_ms, lane.sync_end_last_ms, "sync"),
             (written, lane.sync_end_ms, lane.async_end_last_ms, "async"),
@@ -151,9 +153,9 @@ def _bars(
     }
 
 
-def cut(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
+def cut(diagram: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     """Yield the consistent cut: a line through the snapshots of all lanes. A lane without a snapshot interrupts it."""
-    lanes = list(enumerate(found.lanes))
+    lanes = list(enumerate(diagram.lanes))
     if all(lane.snapshot_count == 0 for _, lane in lanes):
         return
     spread = [
@@ -163,7 +165,7 @@ def cut(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     ]
     yield from _bars("snapshots", spread, theme.text, theme, width=0.12)
     is_whole = all(lane.snapshot_count == lane.subtask_count for _, lane in lanes)
-    dash = "dot" if found.basis is Basis.RECONSTRUCTED else "solid" if is_whole else "dash"
+    dash = "dot" if diagram.basis is Basis.RECONSTRUCTED else "solid" if is_whole else "dash"
     yield {
         "type": "scatter",
         "mode": "lines+markers",
@@ -184,9 +186,9 @@ def cut(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     }
 
 
-def points(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
+def points(diagram: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     """Yield the marks at an instant: acknowledgements, switches to unaligned, and aborts."""
-    lanes = found.lanes
+    lanes = diagram.lanes
     acks = [(i, lane.ack_last_ms, words.of_ack(lane)) for i, lane in enumerate(lanes) if lane.ack_last_ms is not None]
     switches = [
         (i, lane.switched_ms, f"<b>{words.name_of(lane)}</b><br>switched to unaligned at {words.at(lane.switched_ms)}")

@@ -110,35 +110,35 @@ def of_arrow(arrow: ArrowOut, lanes: Sequence[LaneOut], basis: Basis) -> str:
     return f"{way}<br>{said}"
 
 
-def summary(found: SpaceTimeOut) -> str:
+def summary(diagram: SpaceTimeOut) -> str:
     """Return the description for screen readers."""
-    overtook = sum(a.overtook_bytes or 0 for a in found.arrows)
+    overtook = sum(a.overtook_bytes or 0 for a in diagram.arrows)
     parts = [
-        f"{len(found.lanes)} lanes for {found.subtask_count} subtasks, {sum(a.channel_count for a in found.arrows)}"
-        f" barriers, {found.basis.value}, from 0 to {text.duration(found.end_ms)}"
+        f"{len(diagram.lanes)} lanes for {diagram.subtask_count} subtasks,"
+        f" {sum(a.channel_count for a in diagram.arrows)} barriers, {diagram.basis.value}, from 0 to {text.duration(diagram.end_ms)}"
     ]
     if overtook:
         parts.append(f"barriers overtook {text.size(overtook)}")
-    blocked = sum(bool(lane.blocked) for lane in found.lanes)
+    blocked = sum(bool(lane.blocked) for lane in diagram.lanes)
     if blocked:
         parts.append(f"channels were blocked at {blocked} lanes")
-    recorded = sum(lane.recorded is not None for lane in found.lanes)
+    recorded = sum(lane.recorded is not None for lane in diagram.lanes)
     if recorded:
         parts.append(f"input was recorded at {recorded} lanes")
-    finished = sum(lane.finished_count for lane in found.lanes)
+    finished = sum(lane.finished_count for lane in diagram.lanes)
     if finished:
         parts.append(f"{finished} subtasks had finished before")
-    return f"{'; '.join(parts)}. {found.cut.sentence}"
+    return f"{'; '.join(parts)}. {diagram.cut.sentence}"
 
 
-def table(found: SpaceTimeOut) -> Table:
+def table(diagram: SpaceTimeOut) -> Table:
     """Return the times of each lane."""
     columns = (
         "vertex", "subtask", "subtasks", "first barrier ms", "last barrier ms", "snapshot ms", "sync end ms",
         "async end ms", "acknowledged ms", "blocked ms", "recorded ms", "logged bytes", "overtaken bytes",
         "had finished before",
     )  # fmt: skip
-    return Table(columns, tuple(_row(lane) for lane in found.lanes))
+    return Table(columns, tuple(_row(lane) for lane in diagram.lanes))
 
 
 def _row(lane: LaneOut) -> tuple[Cell, ...]:

@@ -214,11 +214,11 @@ def _marked_together(events: Sequence[JobEventOut], apart: timedelta) -> list[li
         else:
             marks += [[e] for e in dense]
     # Marks that begin at one instant share their label too.
-    found: dict[datetime, list[JobEventOut]] = {}
+    job_events: dict[datetime, list[JobEventOut]] = {}
     for mark in marks:
-        found.setdefault(mark[0].at, []).extend(mark)
+        job_events.setdefault(mark[0].at, []).extend(mark)
     place = {id(event): n for n, event in enumerate(ordered)}
-    return [sorted(mark, key=lambda e: place[id(e)]) for _, mark in sorted(found.items())]
+    return [sorted(mark, key=lambda e: place[id(e)]) for _, mark in sorted(job_events.items())]
 
 
 def median_steps(

@@ -136,8 +136,8 @@ async def press(
     if not parts:
         return {"message": cards.answer(False, "Choose at least one part to replay: verdicts, advice or warnings.")}
     wanted = BacktestIn(parts=[Part(p) for p in parts], checkpoint_count=int(count))
-    found = await client.run_backtest(route["job"], wanted)
-    return {"message": None, "id": found.id, "pressed": pressed + 1}
+    backtest = await client.run_backtest(route["job"], wanted)
+    return {"message": None, "id": backtest.id, "pressed": pressed + 1}
 
 
 async def follow(
@@ -158,7 +158,7 @@ async def follow(
     if current is None:
         return off | {"state": backtests.not_run()}
     try:
-        found = await client.backtest(route["job"], current)
+        backtest = await client.backtest(route["job"], current)
     except ApiNotFoundError:
         return off | {"state": backtests.not_kept()}
     except ApiRefusedError as problem:
@@ -166,14 +166,14 @@ async def follow(
     except ApiUnavailableError as problem:
         # The next tick asks again. What the page shows stays.
         return {"state": simulations.unanswered(problem), "still": False}
-    is_over = found.state.is_terminal
-    changes: Changes = {"state": backtests.state_of(found), "still": is_over, "cancel": is_over, "class": EMPTY}
-    if filled != found.id:
-        changes |= requested(found.request) | {"filled": found.id}
-    if found.result is None:
+    is_over = backtest.state.is_terminal
+    changes: Changes = {"state": backtests.state_of(backtest), "still": is_over, "cancel": is_over, "class": EMPTY}
+    if filled != backtest.id:
+        changes |= requested(backtest.request) | {"filled": backtest.id}
+    if backtest.result is None:
         return changes
     # The state and the result come together, so that nothing moves when the page is loaded.
-    return changes | {"class": SHOWN} | shown(route["job"], found.result, look_of(look))
+    return changes | {"class": SHOWN} | shown(route["job"], backtest.result, look_of(look))
 
 
 def choices(count: int) -> list[dict[str, str]]:

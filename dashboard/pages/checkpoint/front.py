@@ -103,14 +103,14 @@ class _Models:
         self._kept: OrderedDict[tuple[object, ...], tuple[tuple[object, ...], times.Front]] = OrderedDict()
 
     def of(
-        self, found: CheckpointDetailOut, job: JobDetailOut, barriers: BarriersOut | None, elapsed_ms: int | None
+        self, detail: CheckpointDetailOut, job: JobDetailOut, barriers: BarriersOut | None, elapsed_ms: int | None
     ) -> times.Front:
         """Return the times of a checkpoint. They are computed anew if one of the responses of the API is new."""
-        read = (found, job, barriers)
+        read = (detail, job, barriers)
         key = (*(id(r) for r in read), elapsed_ms)
         if key not in self._kept:
             # The responses are kept too. Otherwise, a new response could get the ``id()`` of one that was freed.
-            self._kept[key] = read, times.build(found, job.vertices, job.edges, barriers, elapsed_ms=elapsed_ms)
+            self._kept[key] = read, times.build(detail, job.vertices, job.edges, barriers, elapsed_ms=elapsed_ms)
             while len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
         return self._kept[key][1]

@@ -147,12 +147,12 @@ async def show_threads(client: ApiClient, *, subject: dict[str, Any] | None, rou
     if subject is None:
         raise PreventUpdate
     try:
-        found = await client.threads(route["job"], subject["vertex"], subject["subtask"], has_all=subject["all"])
+        threads = await client.threads(route["job"], subject["vertex"], subject["subtask"], has_all=subject["all"])
     except (ApiRefusedError, ApiUnavailableError) as problem:
         if _is_away(problem):
             raise
         return {"threads": None, "message": cards.answer(False, _sentence(problem))}
-    return {"threads": inspection.threads_card(found, has_all=subject["all"]), "message": None}
+    return {"threads": inspection.threads_card(threads, has_all=subject["all"]), "message": None}
 
 
 async def show_flame_graph(
@@ -174,22 +174,22 @@ async def show_flame_graph(
     if trigger == "cp-flame-tick" and (not asked or drawn == key):
         raise PreventUpdate
     try:
-        found = await client.flame_graph(route["job"], subject["vertex"], subject["subtask"], chosen)
+        flame_graph = await client.flame_graph(route["job"], subject["vertex"], subject["subtask"], chosen)
     except (ApiRefusedError, ApiUnavailableError) as problem:
         if _is_away(problem) and (asked or 0) < _ASKED_MAX - 1:
             # The next tick asks again.
             return {"is_done": False, "message": cards.message(problem)}
         return {"style": _HIDDEN, "is_done": True, "message": cards.answer(False, _sentence(problem))}
-    chart = flame.flame_graph(found, theme=view.theme)
-    is_late = found.is_sampling and (asked or 0) >= _ASKED_MAX - 1
+    chart = flame.flame_graph(flame_graph, theme=view.theme)
+    is_late = flame_graph.is_sampling and (asked or 0) >= _ASKED_MAX - 1
     late = cards.answer(False, "The engine is still sampling. Press the button again later.") if is_late else None
     return {
         "chart": cards.chart_values("flame", chart),
         "style": {},
-        "hint": _hint(found, chart.hints),
-        "words": None if found.is_sampling else f"{flame.summary(found)}.",
-        "is_done": not found.is_sampling or is_late,
-        "drawn": None if found.is_sampling else key,
+        "hint": _hint(flame_graph, chart.hints),
+        "words": None if flame_graph.is_sampling else f"{flame.summary(flame_graph)}.",
+        "is_done": not flame_graph.is_sampling or is_late,
+        "drawn": None if flame_graph.is_sampling else key,
         "message": late,
     }
 
@@ -199,10 +199,10 @@ def _is_away(problem: Exception) -> bool:
     return isinstance(problem, ApiUnavailableError) and problem.kind != _UPSTREAM
 
 
-def _hint(found: FlameGraphOut, hints: tuple[str, ...]) -> list[Component | str]:
-    told: list[Component | str] = [f"{text.short(found.vertex, 40)} subtask {found.subtask}, now"]
-    if found.sampled_at is not None:
-        told.append(cards.age(", sampled", found.sampled_at, is_alarming=False))
+def _hint(flame_graph: FlameGraphOut, hints: tuple[str, ...]) -> list[Component | str]:
+    told: list[Component | str] = [f"{text.short(flame_graph.vertex, 40)} subtask {flame_graph.subtask}, now"]
+    if flame_graph.sampled_at is not None:
+        told.append(cards.age(", sampled", flame_graph.sampled_at, is_alarming=False))
     told += [f"; {hint}" for hint in hints]
     return told
 

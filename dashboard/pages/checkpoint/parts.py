@@ -34,54 +34,54 @@ _ARRAYS_REMOVED = (
 _AROUND_MS = 300_000
 
 
-def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
+def head(detail: CheckpointDetailOut, view: Look) -> list[Component]:
     """Build the head of the page: the links that lead to it, the title with the status, and links to other pages."""
     crumbs: list[Component | str] = [
         dcc.Link("Fleet", href=routes.fleet()),
         " / ",
-        dcc.Link(found.job, href=routes.job(found.job_id)),
+        dcc.Link(detail.job, href=routes.job(detail.job_id)),
     ]
-    at, at_utc = text.instant(found.triggered_at, view.where), text.instant_utc(found.triggered_at)
+    at, at_utc = text.instant(detail.triggered_at, view.where), text.instant_utc(detail.triggered_at)
     title = [
-        html.H1(f"{_kind(found)} {found.checkpoint_id}"),
-        status.checkpoint(found),
-        status.failure(found),
-        *((status.mode(found.mode, found.course),) if found.capabilities.has_barriers else ()),
+        html.H1(f"{_kind(detail)} {detail.checkpoint_id}"),
+        status.checkpoint(detail),
+        status.failure(detail),
+        *((status.mode(detail.mode, detail.course),) if detail.capabilities.has_barriers else ()),
         html.Span(at, className="hint", title=at_utc),
-        *status.clock(found.clock_offset_ms),
+        *status.clock(detail.clock_offset_ms),
     ]
     return [
         html.Div([html.Div(crumbs, className="crumbs"), html.Div(title, className="title-row")]),
-        html.Div(_head_links(found), className="head-tools"),
+        html.Div(_head_links(detail), className="head-tools"),
     ]
 
 
-def _head_links(found: CheckpointDetailOut) -> list[Component]:
+def _head_links(detail: CheckpointDetailOut) -> list[Component]:
     def link(number: int | None) -> str | None:
-        return None if number is None else routes.checkpoint(found.job_id, found.run_id, number)
+        return None if number is None else routes.checkpoint(detail.job_id, detail.run_id, number)
 
-    healthy = routes.from_api_link(found.last_healthy_link)
+    healthy = routes.from_api_link(detail.last_healthy_link)
     healthy_hint = "the last healthy checkpoint" if healthy else "no healthy checkpoint is known"
-    own = (found.run_id, found.checkpoint_id)
+    own = (detail.run_id, detail.checkpoint_id)
     hint = "compare with the last healthy checkpoint before this one, or with another one"
     return [
-        cards.link_button("Advice", routes.advice(found.job_id), "bolt", hint="recommendations for the job"),
-        cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint", steps="<"),
-        cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True, steps=">"),
-        cards.link_button("Compare", routes.comparison(found.job_id, own), "compare", hint=hint),
-        *_space_time_link(found),
+        cards.link_button("Advice", routes.advice(detail.job_id), "bolt", hint="recommendations for the job"),
+        cards.link_button("Previous", link(detail.previous_id), "left", hint="previous checkpoint", steps="<"),
+        cards.link_button("Next", link(detail.next_id), "right", hint="next checkpoint", is_icon_last=True, steps=">"),
+        cards.link_button("Compare", routes.comparison(detail.job_id, own), "compare", hint=hint),
+        *_space_time_link(detail),
         cards.link_button("Last healthy", healthy, "heart", hint=healthy_hint),
     ]
 
 
-def _space_time_link(found: CheckpointDetailOut) -> list[Component]:
-    if not found.capabilities.has_barriers:
+def _space_time_link(detail: CheckpointDetailOut) -> list[Component]:
+    if not detail.capabilities.has_barriers:
         return []
-    href = routes.space_time(found.job_id, found.run_id, found.checkpoint_id)
+    href = routes.space_time(detail.job_id, detail.run_id, detail.checkpoint_id)
     return [cards.link_button("Space-time", href, "lanes", hint="barriers between subtasks over time, and the cut")]
 
 
-def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Component]:
+def vertex_buttons(detail: CheckpointDetailOut, opened: list[str]) -> list[Component]:
     """Build the buttons that open and close vertices, so that the keyboard can do this too."""
     return [
         html.Span("Subtasks of", className="hint"),
@@ -93,15 +93,15 @@ def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Compon
                 title=f"{v.vertex}: {_acknowledged(v)}; show or hide subtasks",
                 **attrs({"aria-pressed": "true" if v.vertex_id in opened else "false"}),
             )
-            for v in found.vertices
+            for v in detail.vertices
         ),
         *(
             dcc.Link(
                 f"Pressure of {text.short(v.vertex, 24)}",
-                href=pressure_address(found, v.vertex_id),
+                href=pressure_address(detail, v.vertex_id),
                 className="strong-link",
             )
-            for v in found.vertices
+            for v in detail.vertices
             if v.vertex_id in opened
         ),
     ]
@@ -112,14 +112,14 @@ def _acknowledged(vertex: VertexPhasesOut) -> str:
     return f"{words}, {vertex.finished_count} had finished before" if vertex.finished_count else words
 
 
-def _kind(found: CheckpointDetailOut) -> str:
-    return "Batch" if found.batch is not None else found.kind.value.replace("-", " ").capitalize()
+def _kind(detail: CheckpointDetailOut) -> str:
+    return "Batch" if detail.batch is not None else detail.kind.value.replace("-", " ").capitalize()
 
 
-def guilty(found: CheckpointDetailOut) -> tuple[str | None, int | None]:
+def guilty(detail: CheckpointDetailOut) -> tuple[str | None, int | None]:
     """Return the vertex and the subtask that the verdict names. Of several subtasks, return the slowest."""
-    vertex_id, named = found.verdict.vertex_id, found.verdict.subtasks
-    vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
+    vertex_id, named = detail.verdict.vertex_id, detail.verdict.subtasks
+    vertex = next((v for v in detail.vertices if v.vertex_id == vertex_id), None)
     if vertex is None or vertex_id is None:
         return None, None
     if named and vertex.slowest_subtask not in named:
@@ -127,51 +127,51 @@ def guilty(found: CheckpointDetailOut) -> tuple[str | None, int | None]:
     return vertex_id, vertex.slowest_subtask
 
 
-def verdict_part(found: CheckpointDetailOut, out: LinksOut | None = None) -> Component:
-    beside = verdict.effects(found.critical_path, found.end_to_end_duration_ms, found.verdict)
-    if found.capabilities.has_subtasks:
-        beside.append(dcc.Link("Pressure at that time", href=pressure_address(found, found.verdict.vertex_id)))
-    healthy = routes.from_api_link(found.last_healthy_link)
+def verdict_part(detail: CheckpointDetailOut, out: LinksOut | None = None) -> Component:
+    beside = verdict.effects(detail.critical_path, detail.end_to_end_duration_ms, detail.verdict)
+    if detail.capabilities.has_subtasks:
+        beside.append(dcc.Link("Pressure at that time", href=pressure_address(detail, detail.verdict.vertex_id)))
+    healthy = routes.from_api_link(detail.last_healthy_link)
     if healthy:
-        href = routes.comparison(found.job_id, (found.run_id, found.checkpoint_id))
+        href = routes.comparison(detail.job_id, (detail.run_id, detail.checkpoint_id))
         beside.append(dcc.Link("Compare with the last healthy checkpoint", href=href))
-    health = Health.FAILING if found.status is CheckpointStatus.FAILED else None
-    below = [inspection.buttons(found.capabilities, *guilty(found), place="verdict"), links.row(out)]
+    health = Health.FAILING if detail.status is CheckpointStatus.FAILED else None
+    below = [inspection.buttons(detail.capabilities, *guilty(detail), place="verdict"), links.row(out)]
     return verdict.verdict_card(
-        found.verdict,
-        engine=found.capabilities,
+        detail.verdict,
+        engine=detail.capabilities,
         tone_of=health,
         beside=beside,
         below=[part for part in below if part is not None],
     )
 
 
-def pressure_address(found: CheckpointDetailOut, vertex: str | None) -> str:
+def pressure_address(detail: CheckpointDetailOut, vertex: str | None) -> str:
     """Return the address of the job's pressure around this checkpoint, with ``vertex`` opened."""
-    begin = epoch_ms(found.triggered_at)
-    length_ms = found.end_to_end_duration_ms or found.timeout_ms or 0
+    begin = epoch_ms(detail.triggered_at)
+    length_ms = detail.end_to_end_duration_ms or detail.timeout_ms or 0
     around_ms = max(_AROUND_MS, length_ms)
-    return routes.pressure(found.job_id, vertex=vertex, ends_ms=(begin - around_ms, begin + length_ms + around_ms))
+    return routes.pressure(detail.job_id, vertex=vertex, ends_ms=(begin - around_ms, begin + length_ms + around_ms))
 
 
-def facts(found: CheckpointDetailOut, view: Look) -> Component:
-    if found.batch is not None:
-        return micro_batch.facts(found, found.batch)
-    took = text.duration(found.end_to_end_duration_ms)
-    why = "its end was not seen" if found.is_lost else "still in progress"
+def facts(detail: CheckpointDetailOut, view: Look) -> Component:
+    if detail.batch is not None:
+        return micro_batch.facts(detail, detail.batch)
+    took = text.duration(detail.end_to_end_duration_ms)
+    why = "its end was not seen" if detail.is_lost else "still in progress"
     return html.Section(
         cards.facts(
             [
                 cards.fact("End-to-end duration", took, hint=why if took == text.MISSING else None),
-                cards.fact("Acknowledged", f"{found.acknowledged_count} of {found.subtask_count}"),
-                _least("Start delay, max", text.duration(found.start_delay_max_ms), found),
-                _least("Alignment, max", text.duration(found.alignment_max_ms), found),
-                _least("Sync, max", text.duration(found.sync_max_ms), found),
-                _least("Async, max", text.duration(found.async_max_ms), found),
-                _least("Checkpointed size", text.size(found.checkpointed_size_bytes), found),
-                _least("Full state size", text.size(found.full_state_size_bytes), found),
-                _least("Persisted in-flight", text.size(found.persisted_bytes), found),
-                cards.fact("Timeout", text.duration(found.timeout_ms), basis=None, hint="configured"),
+                cards.fact("Acknowledged", f"{detail.acknowledged_count} of {detail.subtask_count}"),
+                _least("Start delay, max", text.duration(detail.start_delay_max_ms), detail),
+                _least("Alignment, max", text.duration(detail.alignment_max_ms), detail),
+                _least("Sync, max", text.duration(detail.sync_max_ms), detail),
+                _least("Async, max", text.duration(detail.async_max_ms), detail),
+                _least("Checkpointed size", text.size(detail.checkpointed_size_bytes), detail),
+                _least("Full state size", text.size(detail.full_state_size_bytes), detail),
+                _least("Persisted in-flight", text.size(detail.persisted_bytes), detail),
+                cards.fact("Timeout", text.duration(detail.timeout_ms), basis=None, hint="configured"),
             ]
         ),
         className="card",
@@ -179,37 +179,37 @@ def facts(found: CheckpointDetailOut, view: Look) -> Component:
     )
 
 
-def _least(word: str, value: str, found: CheckpointDetailOut) -> html.Div:
+def _least(word: str, value: str, detail: CheckpointDetailOut) -> html.Div:
     """Return a fact. If subtasks did not acknowledge, they are missing in it, so it is a lower bound."""
-    if not found.is_lower_bound or value == text.MISSING:
+    if not detail.is_lower_bound or value == text.MISSING:
         return cards.fact(word, value)
-    count = (found.subtask_count or 0) - (found.acknowledged_count or 0)
+    count = (detail.subtask_count or 0) - (detail.acknowledged_count or 0)
     hint = f"at least: {text.counted(count, 'subtask')} had not acknowledged"
     return cards.fact(word, text.bounded(value, is_lower_bound=True), hint=hint)
 
 
-def evidence(found: CheckpointDetailOut) -> Component:
-    parts: list[Component] = [verdict.evidence_table(found.verdict)]
-    if found.failure_message:
+def evidence(detail: CheckpointDetailOut) -> Component:
+    parts: list[Component] = [verdict.evidence_table(detail.verdict)]
+    if detail.failure_message:
         parts.insert(
-            0, html.P(["Message of the engine: ", html.Code(text.short(found.failure_message, 600))], className="hint")
+            0, html.P(["Message of the engine: ", html.Code(text.short(detail.failure_message, 600))], className="hint")
         )
-    if found.are_arrays_removed:
+    if detail.are_arrays_removed:
         parts.insert(0, html.P(_ARRAYS_REMOVED, className="hint"))
-    if left_out := left_out_count(found):
-        total = sum(v.subtask_count for v in found.vertices)
+    if left_out := left_out_count(detail):
+        total = sum(v.subtask_count for v in detail.vertices)
         words = _LEFT_OUT.format(shown=text.count(total - left_out), total=text.count(total))
         parts.insert(0, html.P(words, className="hint"))
     evidence = cards.card("Evidence", parts, hint="the facts behind the verdict")
-    return html.Div([c for c in (delays(found), evidence, restoring.card(found.restoring)) if c is not None])
+    return html.Div([c for c in (delays(detail), evidence, restoring.card(detail.restoring)) if c is not None])
 
 
-def delays(found: CheckpointDetailOut) -> Component | None:
+def delays(detail: CheckpointDetailOut) -> Component | None:
     """Build the table of each vertex's delays: at its input, added by the vertex, and passed on downstream.
 
     Return None if no start delay is known.
     """
-    if all(v.start_delay_max_ms is None for v in found.vertices):
+    if all(v.start_delay_max_ms is None for v in detail.vertices):
         return None
     columns = [
         html.Th("Vertex"),
@@ -224,7 +224,7 @@ def delays(found: CheckpointDetailOut) -> Component | None:
                 _delay(v.delay_passed_on_ms, v.delay_basis),
             ]
         )
-        for v in found.vertices
+        for v in detail.vertices
     ]
     return cards.card(
         "Delay per vertex",
@@ -250,11 +250,11 @@ def front_basis(model: times.Front, barriers: BarriersOut | None) -> list[Compon
     return [status.basis(Basis.RECONSTRUCTED), f" {note}"]
 
 
-def source(found: CheckpointDetailOut) -> Component:
+def source(detail: CheckpointDetailOut) -> Component:
     return cards.source_line(
         [
-            f"Source: {found.capabilities.source}",
-            cards.age("read", found.observed_at, is_alarming=is_pending(found)),
-            f"run {found.run_id}",
+            f"Source: {detail.capabilities.source}",
+            cards.age("read", detail.observed_at, is_alarming=is_pending(detail)),
+            f"run {detail.run_id}",
         ]
     )

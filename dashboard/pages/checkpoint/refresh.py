@@ -128,7 +128,9 @@ async def refresh(
 
 async def _read(client: ApiClient, key: tuple[str, str, int]) -> CheckpointDetailOut:
     """Return the checkpoint, with measured first barriers for the subtasks that have not acknowledged."""
-    found = await client.checkpoint(*key)
-    if not found.has_barriers or (found.acknowledged_count or 0) >= (found.subtask_count or 0):
-        return found
-    return times.with_measured_barriers(found, await read_barriers(client, key, is_over=not is_pending(found)))
+    checkpoint = await client.checkpoint(*key)
+    if not checkpoint.has_barriers or (checkpoint.acknowledged_count or 0) >= (checkpoint.subtask_count or 0):
+        return checkpoint
+    return times.with_measured_barriers(
+        checkpoint, await read_barriers(client, key, is_over=not is_pending(checkpoint))
+    )

@@ -87,12 +87,12 @@ async def select(
     if isinstance(trigger, dict) and pressed_id(toggles, trigger) is None:
         raise PreventUpdate
     try:
-        found = await client.checkpoint(*key_of(route))
+        checkpoint = await client.checkpoint(*key_of(route))
     except (ApiRefusedError, ApiUnavailableError):
         raise PreventUpdate from None
-    opened = opened_of(chosen, found)
+    opened = opened_of(chosen, checkpoint)
     if trigger == "gantt-open-all":
-        every = [v.vertex_id for v in found.vertices]
+        every = [v.vertex_id for v in checkpoint.vertices]
         return {"opened": [] if len(opened) == len(every) else every}
     if isinstance(trigger, dict):
         return {"opened": _toggled(opened, trigger["vertex"])}
@@ -130,17 +130,17 @@ def key_of(route: dict[str, Any]) -> tuple[str, str, int]:
     return route["job"], route["run"], route["checkpoint"]
 
 
-def opened_of(chosen: list[str] | None, found: CheckpointDetailOut) -> list[str]:
+def opened_of(chosen: list[str] | None, detail: CheckpointDetailOut) -> list[str]:
     """Return the opened vertices: those that the viewer chose or, by default, the vertex that the verdict names."""
     if chosen is not None:
         return chosen
-    named = found.verdict.vertex_id if found.verdict.kind is not VerdictKind.NONE else None
-    return [v.vertex_id for v in found.vertices if v.vertex_id == named and len(v.subtasks) <= _OPENED_MAX]
+    named = detail.verdict.vertex_id if detail.verdict.kind is not VerdictKind.NONE else None
+    return [v.vertex_id for v in detail.vertices if v.vertex_id == named and len(v.subtasks) <= _OPENED_MAX]
 
 
-def is_pending(found: CheckpointDetailOut) -> bool:
+def is_pending(detail: CheckpointDetailOut) -> bool:
     """Return whether the checkpoint is in progress and its run has not ended."""
-    return not found.status.is_terminal and not found.is_lost
+    return not detail.status.is_terminal and not detail.is_lost
 
 
 def _toggled(opened: list[str], vertex: str) -> list[str]:

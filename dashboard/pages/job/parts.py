@@ -159,10 +159,10 @@ def pressure_link(job: JobDetailOut, chosen: Sequence[CheckpointOut], span: Span
 
 def growth(job: JobDetailOut) -> list[Component]:
     """Build the sentence on what grows over days. The verdict above sees only the newest checkpoints."""
-    found = job.growth
-    if found is None:
+    growing = job.growth
+    if growing is None:
         return []
-    words = found.sentence[:1].upper() + found.sentence[1:]
+    words = growing.sentence[:1].upper() + growing.sentence[1:]
     hint = "medians of the stored history, compared at the same times of day"
     more = dcc.Link("What cures it", href=routes.cause("growth"))
     return [html.Span([words, " (reconstructed). ", more], title=hint)]

@@ -178,8 +178,8 @@ def own_range(
 
 
 def _instant(typed: str, where: tzinfo) -> datetime:
-    found = datetime.fromisoformat(typed.strip())
-    return found if found.tzinfo is not None else found.replace(tzinfo=where)
+    instant = datetime.fromisoformat(typed.strip())
+    return instant if instant.tzinfo is not None else instant.replace(tzinfo=where)
 
 
 def words(checkpoints: list[CheckpointOut], where: tzinfo, *, is_range: bool, is_of_batches: bool) -> str:

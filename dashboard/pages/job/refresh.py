@@ -153,9 +153,9 @@ async def refresh(
         del drawn["pressure"]
     if not before or before["timeline"] != now["timeline"]:
         # The digest need not contain change points, because a new one appears only together with a new checkpoint.
-        found = await client.change_points(route["job"])
-        drawn["changes"] = windows.change_links(route["job"], found.items, read.around.events, view.where)
-        drawn["timeline"] = cards.chart_values("timeline", _timeline(read, found.items, view, is_log=is_log))
+        change_points = await client.change_points(route["job"])
+        drawn["changes"] = windows.change_links(route["job"], change_points.items, read.around.events, view.where)
+        drawn["timeline"] = cards.chart_values("timeline", _timeline(read, change_points.items, view, is_log=is_log))
     return changes | drawn | {"digest": now}
 
 
@@ -245,7 +245,7 @@ def _applied_by(card: CardOut, at: datetime) -> str | None:
     return max(sent, key=lambda e: e.at).author if sent else None
 
 
-def _timeline(read: _Read, found: Sequence[ChangePointOut], view: Look, *, is_log: bool) -> Chart:
+def _timeline(read: _Read, change_points: Sequence[ChangePointOut], view: Look, *, is_log: bool) -> Chart:
     job = read.job
     timeout_ms = job.config.timeout_ms if job.config else job.timeout_ms
     interval_ms = job.config.interval_ms if job.config else job.interval_ms
@@ -262,7 +262,7 @@ def _timeline(read: _Read, found: Sequence[ChangePointOut], view: Look, *, is_lo
         )
     return timeline.timeline(
         read.checkpoints,
-        replace(read.around, changes=found),
+        replace(read.around, changes=change_points),
         theme=view.theme,
         where=view.where,
         timeout_ms=timeout_ms,
@@ -323,11 +323,11 @@ async def _looked_at(client: ApiClient, job: str, span: Span) -> _Shown:
     if span.is_whole:
         page = await client.checkpoints(job)
         return _Shown(page.items, page.as_of)
-    found = await client.history(job, span.since, span.until)
+    history = await client.history(job, span.since, span.until)
     # An unlimited range begins with the job's first checkpoint.
-    since = found.since if span.since is None or span.since == EPOCH else span.since
-    steps = found if found.resolution == "steps" else None
-    return _Shown(found.checkpoints, found.as_of, steps, since, span.until or found.until)
+    since = history.since if span.since is None or span.since == EPOCH else span.since
+    steps = history if history.resolution == "steps" else None
+    return _Shown(history.checkpoints, history.as_of, steps, since, span.until or history.until)
 
 
 async def _pressure_of(client: ApiClient, job: str, shown: _Shown) -> BackpressureOut:

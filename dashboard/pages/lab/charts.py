@@ -74,17 +74,17 @@ async def redraw(
         raise PreventUpdate
     view = look_of(look)
     try:
-        found = await client.simulated(shown["id"])
+        simulated = await client.simulated(shown["id"])
     except ApiNotFoundError:
         words = "The result of this simulation has expired, so charts that come into view stay empty. Run it again."
         return {"message": cards.answer(False, words)}
-    if index >= len(found.runs):
+    if index >= len(simulated.runs):
         raise PreventUpdate
-    number = checkpoint if checkpoint in shown["ids"] else default_id(found.runs)
+    number = checkpoint if checkpoint in shown["ids"] else default_id(simulated.runs)
     now = digest(shown["id"], None if kind == "timeline" else number, view, at_ms if kind in _MOVING else None, axes)
     if now == before:
         raise PreventUpdate
-    sides = await shown_of(client, found, number)
+    sides = await shown_of(client, simulated, number)
     chart = chart_of(kind, sides[index], view, at_ms=at_ms, beside=sides if axes == Axes.SAME else ())
     return {"message": None, "chart": cards.chart_values(f"lab-{kind}-{'ab'[index]}", chart), "digest": now}
 

@@ -76,13 +76,13 @@ class Slider:
 
 def sliders_of(catalog: SimulationCatalogOut, shape: str) -> list[Slider]:
     """Return the sliders for a shape, in their order on the page. An unknown shape has those of the first one."""
-    found = next((s for s in catalog.shapes if s.name == shape), catalog.shapes[0])
-    most = max(1, catalog.limits.subtasks_max // found.vertex_count)
+    chosen = next((s for s in catalog.shapes if s.name == shape), catalog.shapes[0])
+    most = max(1, catalog.limits.subtasks_max // chosen.vertex_count)
     return [
-        Slider("parallelism", "Parallelism", "", 1, most, found.parallelism),
+        Slider("parallelism", "Parallelism", "", 1, most, chosen.parallelism),
         Slider("duration_s", "Virtual time", "s", _DURATION_LEAST_S, catalog.limits.virtual_max_s, 60),
         *(
-            _of_setting(setting, setting.least, setting.most, more.own_of(catalog, found, setting))
+            _of_setting(setting, setting.least, setting.most, more.own_of(catalog, chosen, setting))
             for setting in catalog.settings
             if setting.least is not None and setting.most is not None
         ),
@@ -97,10 +97,10 @@ def _of_setting(setting: SimulationSettingOut, least: float, most: float, own: s
 
 def number_of(value: object) -> float | None:
     """Return a value of a setting in milliseconds, bytes or as a count, or None if it is not a number with a unit."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", str(value).strip().lower())
-    if found is None or found[2] not in _SCALES:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", str(value).strip().lower())
+    if match is None or match[2] not in _SCALES:
         return None
-    number = float(found[1]) * _SCALES[found[2]]
+    number = float(match[1]) * _SCALES[match[2]]
     return number if isfinite(number) else None
 
 

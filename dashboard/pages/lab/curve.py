@@ -163,21 +163,21 @@ def request_of(wanted: Mapping[str, Any], caps: str | None, catalog: SimulationC
 
     A setting that no run of the curve uses is left out, and so is the cap of the controls.
     """
-    found = lab_address.request_of(wanted)
-    if isinstance(found, str):
-        return found
+    request = lab_address.request_of(wanted)
+    if isinstance(request, str):
+        return request
     values = caps_of(caps)
     if isinstance(values, str):
         return values
     used = {s.key for s in catalog.settings if s.key != _CAP and more.is_used_by(s, _CAPPED)}
     try:
         return CapCurveIn(
-            shape=found.shape,
+            shape=request.shape,
             caps_bytes=values,
-            settings={k: v for k, v in found.settings.items() if k in used},
-            parallelism=found.parallelism,
-            duration_s=found.duration_s,
-            seed=found.seed,
+            settings={k: v for k, v in request.settings.items() if k in used},
+            parallelism=request.parallelism,
+            duration_s=request.duration_s,
+            seed=request.seed,
         )
     except ValidationError as error:
         return f"The caps cannot be used: {error.errors(include_url=False)[0]['msg']}."
@@ -247,20 +247,20 @@ async def refresh(
     if isinstance(request, str):
         return off | {"state": simulations.unusable(request)}
     try:
-        found = await client.cap_curve(cap_curve_id_of(request))
+        answer = await client.cap_curve(cap_curve_id_of(request))
     except ApiNotFoundError:
         return off | {"state": not_drawn(request)}
     except ApiUnavailableError as problem:
         # The next tick asks again.
         return {"state": simulations.unanswered(problem), "still": False}
-    if found.state is not SimulationState.COMPLETED:
-        is_over = found.state.is_terminal
-        return off | {"cancel": is_over, "still": is_over, "state": state_of(found)}
-    now = digest(found.id, view)
-    changes = off | {"state": state_of(found), "class": SHOWN, "digest": now, "kept": _KEPT}
+    if answer.state is not SimulationState.COMPLETED:
+        is_over = answer.state.is_terminal
+        return off | {"cancel": is_over, "still": is_over, "state": state_of(answer)}
+    now = digest(answer.id, view)
+    changes = off | {"state": state_of(answer), "class": SHOWN, "digest": now, "kept": _KEPT}
     if now == before:
         return changes
-    chart = cap_curve.cap_curve(found.points, theme=view.theme, revision=found.id, is_narrow=view.is_narrow)
+    chart = cap_curve.cap_curve(answer.points, theme=view.theme, revision=answer.id, is_narrow=view.is_narrow)
     return changes | {"sentence": chart.summary, "chart": cards.chart_values(NAME, chart)}
 
 
@@ -275,25 +275,25 @@ def _counted(caps: list[int]) -> str:
     return text.counted(len(caps), "cap")
 
 
-def state_of(found: CapCurveOut) -> list[Component]:
+def state_of(curve: CapCurveOut) -> list[Component]:
     """Build the state of a curve."""
-    match found.state:
+    match curve.state:
         case SimulationState.QUEUED:
-            return simulations.queued(found)
+            return simulations.queued(curve)
         case SimulationState.RUNNING:
-            return simulations.running(found, f"{text.percent(found.progress_ratio)} of the runs is simulated.")
+            return simulations.running(curve, f"{text.percent(curve.progress_ratio)} of the runs is simulated.")
         case SimulationState.FAILED:
-            why = found.reason or "no reason is known"
+            why = curve.reason or "no reason is known"
             return simulations.state("failed", "cross", Tone.BAD, f"The simulation failed: {why}.")
         case SimulationState.CANCELLED:
             words = "The curve was stopped. Draw it again for a result."
             return simulations.state("stopped", "cross", Tone.QUIET, words)
         case SimulationState.COMPLETED:
-            return simulations.state("completed", "check", Tone.GOOD, _completed(found))
+            return simulations.state("completed", "check", Tone.GOOD, _completed(curve))
 
 
-def _completed(found: CapCurveOut) -> str:
-    words = f"{text.counted(len(found.points), 'run')} of {text.duration(1_000 * found.request.duration_s)} simulated."
-    return words if found.expires_at is None else (
-        f"{words} The result is kept until {text.instant_utc(found.expires_at)[:16]} UTC."
+def _completed(curve: CapCurveOut) -> str:
+    words = f"{text.counted(len(curve.points), 'run')} of {text.duration(1_000 * curve.request.duration_s)} simulated."
+    return words if curve.expires_at is None else (
+        f"{words} The result is kept until {text.instant_utc(curve.expires_at)[:16]} UTC."
     )  # fmt: skip

@@ -154,14 +154,14 @@ def chart_of(kind: str, shown: Shown, view: Look, *, at_ms: float | None, beside
 
 def heights(shown: Sequence[Shown], view: Look, at_ms: float | None) -> Mapping[str, dict[str, str]]:
     """Return the size of the box of each chart, so that nothing moves when the charts are drawn."""
-    found = {}
+    by_id = {}
     for kind in KINDS:
         for index, side in enumerate(SIDES):
             height_px = timeline_figure.HEIGHT_PX
             if index < len(shown):
                 height_px = chart_of(kind, shown[index], view, at_ms=at_ms).height_px
-            found[f"lab-{kind}-{side}"] = {"height": f"{height_px}px"}
-    return found
+            by_id[f"lab-{kind}-{side}"] = {"height": f"{height_px}px"}
+    return by_id
 
 
 def head(shown: Shown, letter: str, title: str) -> list[Component]:

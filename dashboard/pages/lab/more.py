@@ -167,8 +167,8 @@ async def choose(
     setting = next((s for s in catalog.settings if s.key == key), None)
     if setting is None or setting.key not in given:
         raise PreventUpdate
-    found = next((s for s in catalog.shapes if s.name == before["shape"]), catalog.shapes[0])
-    own, value = own_of(catalog, found, setting), given[setting.key]
+    chosen = next((s for s in catalog.shapes if s.name == before["shape"]), catalog.shapes[0])
+    own, value = own_of(catalog, chosen, setting), given[setting.key]
     settings = {k: v for k, v in before["settings"].items() if k != setting.key}
     if value not in ("", own):
         settings[setting.key] = value

@@ -195,39 +195,44 @@ async def refresh(
     if isinstance(request, str):
         return off | {"state": simulations.unusable(request), "digest": None}
     try:
-        found = await client.simulation(simulation_id_of(request))
+        simulation = await client.simulation(simulation_id_of(request))
     except ApiNotFoundError:
         return off | {"digest": None} | await _checked(client, request)
     except ApiUnavailableError as problem:
         # The next tick asks again.
         return {"message": cards.message(problem), "still": False, "digest": None}
-    titles = titles_of(await client.simulation_catalog(), found)
-    if found.state is not SimulationState.COMPLETED:
-        is_over = found.state.is_terminal
-        changes = {"cancel": is_over, "still": is_over, "digest": None, "state": simulations.state_of(found, titles)}
+    titles = titles_of(await client.simulation_catalog(), simulation)
+    if simulation.state is not SimulationState.COMPLETED:
+        is_over = simulation.state.is_terminal
+        changes = {
+            "cancel": is_over,
+            "still": is_over,
+            "digest": None,
+            "state": simulations.state_of(simulation, titles),
+        }
         return off | changes
-    now = digest(found.id, view, titles)
+    now = digest(simulation.id, view, titles)
     if now == before:
-        return {"message": None, "cancel": True, "still": True, "class": _class(found)}
+        return {"message": None, "cancel": True, "still": True, "class": _class(simulation)}
     # What is kept was accepted, so no value of it is wrong.
-    is_same = shown is not None and shown["id"] == found.id
-    number = checkpoint if checkpoint in ids_of(found.runs) else None
+    is_same = shown is not None and shown["id"] == simulation.id
+    number = checkpoint if checkpoint in ids_of(simulation.runs) else None
     return {
         "message": None,
-        "state": simulations.state_of(found, titles),
+        "state": simulations.state_of(simulation, titles),
         "cancel": True,
         "still": True,
-        "class": _class(found),
+        "class": _class(simulation),
         "problems": {},
-        "differences": simulations.card(simulations.differences(found.runs, titles)),
+        "differences": simulations.card(simulations.differences(simulation.runs, titles)),
         "shown": {
-            "id": found.id,
-            "ids": ids_of(found.runs),
-            "default": default_id(found.runs),
+            "id": simulation.id,
+            "ids": ids_of(simulation.runs),
+            "default": default_id(simulation.runs),
             "at_ms": given_ms,
         },
         "digest": now,
-        "details": await _details(client, found, titles, view, number, at_ms if is_same else given_ms),
+        "details": await _details(client, simulation, titles, view, number, at_ms if is_same else given_ms),
     }
 
 
@@ -245,28 +250,28 @@ async def _checked(client: ApiClient, request: SimulationIn) -> Changes:
     return {"state": simulations.not_kept()}
 
 
-def _class(found: SimulationOut) -> str:
-    return "lab-results has-two" if len(found.runs) == 2 else "lab-results has-one"
+def _class(simulation: SimulationOut) -> str:
+    return "lab-results has-two" if len(simulation.runs) == 2 else "lab-results has-one"
 
 
-def titles_of(catalog: SimulationCatalogOut, found: SimulationOut) -> list[str]:
+def titles_of(catalog: SimulationCatalogOut, simulation: SimulationOut) -> list[str]:
     """Return the titles of the protocols of a simulation."""
     known = {p.name: p.title for p in catalog.protocols}
-    asked = (found.request.protocol, found.request.second_protocol)
+    asked = (simulation.request.protocol, simulation.request.second_protocol)
     return [known.get(name, name) for name in asked if name is not None]
 
 
 async def _details(
-    client: ApiClient, found: SimulationOut, titles: list[str], view: Look, number: int | None, at_ms: float | None
+    client: ApiClient, simulation: SimulationOut, titles: list[str], view: Look, number: int | None, at_ms: float | None
 ) -> Changes:
-    shown = await shown_of(client, found, number)
+    shown = await shown_of(client, simulation, number)
     end_ms = end_ms_of(shown)
     at = half_ms_of(shown) if at_ms is None else min(at_ms, end_ms)
-    chosen = default_id(found.runs) if number is None else number
+    chosen = default_id(simulation.runs) if number is None else number
     heads: dict[str, list[Component]] = {side: [] for side in SIDES}
     heads |= {side: head(s, side.upper(), t) for side, s, t in zip(SIDES, shown, titles, strict=False)}
     return {
-        "options": options(found.runs),
+        "options": options(simulation.runs),
         "picked": None if chosen is None else str(chosen),
         "end_ms": end_ms,
         "at_ms": at,
@@ -313,9 +318,9 @@ async def detail(client: ApiClient, *, checkpoint: int | None, shown: dict[str, 
     if not shown or checkpoint not in shown["ids"]:
         raise PreventUpdate
     try:
-        found = await client.simulated(shown["id"])
+        simulated = await client.simulated(shown["id"])
     except ApiNotFoundError:
         # The simulation has expired. The next refresh shows that.
         raise PreventUpdate from None
-    titles = titles_of(await client.simulation_catalog(), found)
-    return {"details": await _details(client, found, titles, view, checkpoint, None)}
+    titles = titles_of(await client.simulation_catalog(), simulated)
+    return {"details": await _details(client, simulated, titles, view, checkpoint, None)}

@@ -134,17 +134,17 @@ async def fill(
     """Build the sliders at the positions of the wanted settings. If these are invalid, at the job's own values."""
     settings = wanted["settings"]
     try:
-        found = await client.what_if(route["job"], WhatIfIn(settings=settings))
-        settings = found.asked.settings
+        what_if = await client.what_if(route["job"], WhatIfIn(settings=settings))
+        settings = what_if.asked.settings
     except ApiNotFoundError:
         raise
     except ApiRefusedError:
         if not settings:
             raise
         # The answer to the wanted settings says what is wrong with them.
-        found = await client.what_if(route["job"], WhatIfIn())
+        what_if = await client.what_if(route["job"], WhatIfIn())
         settings = {}
-    return {"sliders": controls.sliders(found, settings), "ranges": controls.ranges_of(found, settings)}
+    return {"sliders": controls.sliders(what_if, settings), "ranges": controls.ranges_of(what_if, settings)}
 
 
 def press(
@@ -180,37 +180,37 @@ async def answer(
     when the viewer asks again, because the shown prediction is no longer kept.
     """
     view = look_of(look)
-    found = await client.what_if(route["job"], WhatIfIn(settings=wanted["settings"]))
+    what_if = await client.what_if(route["job"], WhatIfIn(settings=wanted["settings"]))
     job = await client.graph(route["job"])
-    before = Tier(answered["tier"]) if answered and settings_in(answered) == dict(found.asked.settings) else None
-    changed = controls.changed_words(found, found.asked.settings)
-    chart = figures.durations(found, theme=view.theme, is_narrow=view.is_narrow)
+    before = Tier(answered["tier"]) if answered and settings_in(answered) == dict(what_if.asked.settings) else None
+    changed = controls.changed_words(what_if, what_if.asked.settings)
+    chart = figures.durations(what_if, theme=view.theme, is_narrow=view.is_narrow)
     return {
         "message": None,
-        "head": _head(found),
+        "head": _head(what_if),
         # The prediction is of the time of this answer, so it is not live, even if the job is.
         "stale": freshness.note(job.freshness, "This job") or freshness.undated(),
         "said": [
-            html.P(whatif.headline(found, changed), className="verdict-sentence"),
-            whatif.tier_note(found, before=before),
+            html.P(whatif.headline(what_if, changed), className="verdict-sentence"),
+            whatif.tier_note(what_if, before=before),
         ],
-        "table": whatif.predictions(found),
+        "table": whatif.predictions(what_if),
         "durations": cards.chart_values("whatif-durations", chart),
-        "trust": whatif.trust(found),
-        "change": change(found),
-        "proposed": found.proposed,
-        "propose": found.proposed is None,
-        "title": f"What if: {found.job}",
+        "trust": whatif.trust(what_if),
+        "change": change(what_if),
+        "proposed": what_if.proposed,
+        "propose": what_if.proposed is None,
+        "title": f"What if: {what_if.job}",
         "answered": {
-            "settings": dict(found.asked.settings),
-            "digest": digest(found),
-            "tier": found.asked.tier.value,
-            "model_id": found.model_id,
-            "first_id": found.checkpoint_ids[0] if found.checkpoint_ids else None,
+            "settings": dict(what_if.asked.settings),
+            "digest": digest(what_if),
+            "tier": what_if.asked.tier.value,
+            "model_id": what_if.model_id,
+            "first_id": what_if.checkpoint_ids[0] if what_if.checkpoint_ids else None,
         },
-        "failures": whatif.failures(found),
-        "waits": not found.is_better_tier_coming,
-        "digest": digest(found),
+        "failures": whatif.failures(what_if),
+        "waits": not what_if.is_better_tier_coming,
+        "digest": digest(what_if),
     }
 
 
@@ -221,13 +221,13 @@ async def await_better(
     if not tick or not answered:
         raise PreventUpdate
     try:
-        found = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
+        what_if = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
     except ApiUnavailableError:
         raise PreventUpdate from None  # The next tick asks again.
     except ApiRefusedError:
         # The page asks again for what it shows, and says why that is refused.
         return {"ready": tick, "waits": True}
-    if found.is_better_tier_coming:
+    if what_if.is_better_tier_coming:
         raise PreventUpdate
     return {"ready": tick}
 
@@ -252,41 +252,41 @@ async def compare(
         others.append(proposed)
     asked = answered["settings"]
     try:
-        found = await client.what_if(
+        what_if = await client.what_if(
             route["job"], WhatIfIn(settings=asked, candidates=[o for o in others if o != asked])
         )
     except ApiRefusedError:
         # A job that cannot change its mode has no candidates.
-        found = await client.what_if(route["job"], WhatIfIn(settings=asked))
-    return {"pareto": cards.chart_values("whatif-pareto", figures.pareto(found, theme=view.theme, proposed=proposed))}
+        what_if = await client.what_if(route["job"], WhatIfIn(settings=asked))
+    return {"pareto": cards.chart_values("whatif-pareto", figures.pareto(what_if, theme=view.theme, proposed=proposed))}
 
 
-def change(found: WhatIfOut) -> list[Component]:
+def change(what_if: WhatIfOut) -> list[Component]:
     """Build the change in the engine's own keys, with the buttons that make it."""
-    if not found.is_changed:
+    if not what_if.is_changed:
         return [html.P("Nothing is changed yet.", className="hint")]
     parts: list[Component] = []
-    if found.changes:
+    if what_if.changes:
         parts += [
-            advice_cards.changes_diff(found.changes),
-            cards.copy_button("Copy the new settings", "\n".join(found.how_to.lines)),
-            html.P(found.how_to.file, className="hint"),
-            *exports.details(found.exports),
+            advice_cards.changes_diff(what_if.changes),
+            cards.copy_button("Copy the new settings", "\n".join(what_if.how_to.lines)),
+            html.P(what_if.how_to.file, className="hint"),
+            *exports.details(what_if.exports),
         ]
-    parts += [html.P(words) for words in found.by_hand]
+    parts += [html.P(words) for words in what_if.by_hand]
     buttons: list[Component] = []
-    if found.changes:
+    if what_if.changes:
         words = "say where the change would be sent, and what would refuse it; nothing changes"
         buttons.append(
             html.Button(
                 [status.icon("question"), html.Span("Dry run")], id="whatif-try", className="button", title=words
             )
         )
-    if found.can_apply:
+    if what_if.can_apply:
         buttons.append(
             html.Button([status.icon("bolt"), html.Span("Apply now")], id="whatif-apply", className="button primary")
         )
-    elif found.changes and not found.by_hand:
+    elif what_if.changes and not what_if.by_hand:
         buttons.append(
             html.Button(
                 [status.icon("check"), html.Span("I make this change")],
@@ -295,19 +295,19 @@ def change(found: WhatIfOut) -> list[Component]:
                 title="keep the prediction, and compare it with what happens after the restart",
             )
         )
-    if found.why_not_apply is not None and not found.can_apply:
-        parts.append(html.P(f"It cannot be applied from here: {found.why_not_apply}.", className="hint"))
+    if what_if.why_not_apply is not None and not what_if.can_apply:
+        parts.append(html.P(f"It cannot be applied from here: {what_if.why_not_apply}.", className="hint"))
     if not buttons:
         return parts
     answered = html.Div(id="whatif-tried", **attrs({"aria-live": "polite"}))
     return [*parts, html.Div(buttons, className="whatif-buttons"), answered]
 
 
-def _head(found: WhatIfOut) -> Component:
+def _head(what_if: WhatIfOut) -> Component:
     crumbs: list[Component | str] = [
         dcc.Link("Fleet", href=routes.fleet()),
         " / ",
-        dcc.Link(found.job, href=routes.job(found.job_id)),
+        dcc.Link(what_if.job, href=routes.job(what_if.job_id)),
     ]
     about = "What the next checkpoints would be under other settings, predicted by a model of this job."
     return html.Div([html.Div(crumbs, className="crumbs"), html.H1("What if"), html.P(about, className="hint")])

@@ -130,12 +130,12 @@ async def ask(
     """Ask for confirmation before settings of the running job are changed. Name the job and each setting."""
     if not clicks or not answered:
         raise PreventUpdate
-    found = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
-    if not found.can_apply:
-        return {"message": cards.answer(False, f"It cannot be applied: {found.why_not_apply}.")}
+    what_if = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
+    if not what_if.can_apply:
+        return {"message": cards.answer(False, f"It cannot be applied: {what_if.why_not_apply}.")}
     question = [
-        html.P(["Change these settings of ", html.B(found.job), " now?"]),
-        advice_cards.changes_diff(found.changes),
+        html.P(["Change these settings of ", html.B(what_if.job), " now?"]),
+        advice_cards.changes_diff(what_if.changes),
         dry_run.tried(await client.try_what_if(route["job"], settings_in(answered))),
         html.P("The change takes effect while the job runs. This page then shows what happened.", className="hint"),
     ]

@@ -110,11 +110,11 @@ async def confirm(
     if not confirm or not answered:
         raise PreventUpdate
     try:
-        found = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered), confirm=True))
+        what_if = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered), confirm=True))
     except ApiRefusedError as problem:
         return {"message": cards.answer(False, str(problem))}
-    assert found.confirmation is not None
-    return {"message": None, "confirmation": found.confirmation.id, "pressed": pressed + 1}
+    assert what_if.confirmation is not None
+    return {"message": None, "confirmation": what_if.confirmation.id, "pressed": pressed + 1}
 
 
 async def follow(
@@ -133,7 +133,7 @@ async def follow(
     if confirmation is None:
         return off | {"state": whatif.not_confirmed()}
     try:
-        found = await client.confirmation(route["job"], confirmation)
+        answer = await client.confirmation(route["job"], confirmation)
     except ApiNotFoundError:
         return off | {"state": whatif.not_confirmed()}
     except ApiRefusedError as problem:
@@ -141,32 +141,32 @@ async def follow(
     except ApiUnavailableError as problem:
         # The next tick asks again. What the page shows stays.
         return {"state": simulations.unanswered(problem), "still": False}
-    if found.state is not SimulationState.COMPLETED:
-        is_over = found.state.is_terminal
+    if answer.state is not SimulationState.COMPLETED:
+        is_over = answer.state.is_terminal
         return {
-            "state": whatif.state_of(found),
+            "state": whatif.state_of(answer),
             "still": is_over,
             "cancel": is_over,
             "confirm": not (is_over and is_changed),
             "class": EMPTY,
         }
-    is_stale = answered is not None and settings_in(answered) != found.settings
+    is_stale = answered is not None and settings_in(answered) != answer.settings
     changes: Changes = {
-        "state": whatif.state_of(found),
+        "state": whatif.state_of(answer),
         "still": True,
         "cancel": True,
         "confirm": not is_changed,
         "class": STALE if is_stale else SHOWN,
     }
-    if shown is not None and shown["id"] == found.id:
+    if shown is not None and shown["id"] == answer.id:
         return changes
     try:
-        sides = await _sides(client, route["job"], found)
+        sides = await _sides(client, route["job"], answer)
     except ApiUnavailableError as problem:
         return {"state": simulations.unanswered(problem), "still": False}
     return changes | {
-        "table": [whatif.confirmed_words(found, figures.name_of(found.settings)), whatif.confirmed(found)],
-        "shown": {"id": found.id},
+        "table": [whatif.confirmed_words(answer, figures.name_of(answer.settings)), whatif.confirmed(answer)],
+        "shown": {"id": answer.id},
         "end_ms": end_ms_of(sides),
         "at_ms": half_ms_of(sides),
     }
@@ -180,11 +180,11 @@ async def draw(
     if not shown:
         raise PreventUpdate
     try:
-        found = await client.confirmed(route["job"], shown["id"])
+        confirmed = await client.confirmed(route["job"], shown["id"])
     except ApiNotFoundError:
         raise PreventUpdate from None
     changes: Changes = {"drawn": at_ms}
-    sides = await _sides(client, route["job"], found)
+    sides = await _sides(client, route["job"], confirmed)
     for side, one in zip(SIDES, sides, strict=True):
         for kind in KINDS:
             name = f"whatif-{kind}-{side}"
@@ -192,11 +192,11 @@ async def draw(
     return changes
 
 
-async def _sides(client: ApiClient, job: str, found: ConfirmationOut) -> list[Shown]:
+async def _sides(client: ApiClient, job: str, confirmation: ConfirmationOut) -> list[Shown]:
     shown = []
-    for number, (run, checkpoint) in enumerate(zip(found.runs, found.typical_ids, strict=True)):
+    for number, (run, checkpoint) in enumerate(zip(confirmation.runs, confirmation.typical_ids, strict=True)):
         detail = None
         if checkpoint is not None:
-            detail = await client.confirmed_checkpoint(job, found.id, number, checkpoint)
+            detail = await client.confirmed_checkpoint(job, confirmation.id, number, checkpoint)
         shown.append(Shown(run, detail, is_beside=True))
     return shown

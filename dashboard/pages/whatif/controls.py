@@ -44,7 +44,7 @@ def words_of(unit: str, value: str) -> str:
     return value
 
 
-def ranges_of(found: WhatIfOut, settings: Mapping[str, str]) -> dict[str, dict[str, object]]:
+def ranges_of(what_if: WhatIfOut, settings: Mapping[str, str]) -> dict[str, dict[str, object]]:
     """Return for each setting what the script needs: its values with their words, and the current one.
 
     A value of ``settings`` that is not among those that the API offers is added to them.
@@ -56,7 +56,7 @@ def ranges_of(found: WhatIfOut, settings: Mapping[str, str]) -> dict[str, dict[s
             "current": row.current,
             "unit": row.unit,
         }
-        for row in found.settings
+        for row in what_if.settings
         for values in [_with_wanted(row, settings.get(row.name))]
     }
 
@@ -68,13 +68,13 @@ def _with_wanted(row: WhatIfSettingOut, wanted: str | None) -> list[str]:
     return sorted(values, key=lambda v: -1.0 if v == OFF else number_of(v) or 0.0)
 
 
-def sliders(found: WhatIfOut, settings: Mapping[str, str]) -> list[Component]:
+def sliders(what_if: WhatIfOut, settings: Mapping[str, str]) -> list[Component]:
     """Build the controls of all settings."""
-    rows = [r for r in found.settings if r.vertex_id is None]
-    plain = [_control(r, found, settings) for r in rows if r.unit not in ("mode", "flag")]
+    rows = [r for r in what_if.settings if r.vertex_id is None]
+    plain = [_control(r, what_if, settings) for r in rows if r.unit not in ("mode", "flag")]
     flags = [_flag(r, settings) for r in rows if r.unit == "flag"]
     mode = [_mode(r, settings) for r in rows if r.unit == "mode"]
-    vertices = [r for r in found.settings if r.vertex_id is not None]
+    vertices = [r for r in what_if.settings if r.vertex_id is not None]
     is_open = any(r.name in settings for r in vertices)
     return [
         html.Div([*mode, *flags], className="whatif-choices"),
@@ -82,7 +82,7 @@ def sliders(found: WhatIfOut, settings: Mapping[str, str]) -> list[Component]:
         html.Details(
             [
                 html.Summary("Parallelism of a vertex"),
-                html.Div([_control(r, found, settings) for r in vertices], className="lab-sliders whatif-sliders"),
+                html.Div([_control(r, what_if, settings) for r in vertices], className="lab-sliders whatif-sliders"),
             ],
             open=is_open,
             className="whatif-parallelism",
@@ -124,12 +124,12 @@ def _flag(row: WhatIfSettingOut, settings: Mapping[str, str]) -> Component:
     )
 
 
-def _control(row: WhatIfSettingOut, found: WhatIfOut, settings: Mapping[str, str]) -> Component:
+def _control(row: WhatIfSettingOut, what_if: WhatIfOut, settings: Mapping[str, str]) -> Component:
     values = _with_wanted(row, settings.get(row.name))
     value = settings.get(row.name, row.current)
     if value is None or value not in values:
         value = _FIRST_TIMEOUT if _FIRST_TIMEOUT in values else values[0]
-    why_not = row.why_not or _why_idle(row, found, settings)
+    why_not = row.why_not or _why_idle(row, what_if, settings)
     return html.Div(
         [
             html.Div(
@@ -160,9 +160,9 @@ def _control(row: WhatIfSettingOut, found: WhatIfOut, settings: Mapping[str, str
     )
 
 
-def _why_idle(row: WhatIfSettingOut, found: WhatIfOut, settings: Mapping[str, str]) -> str | None:
+def _why_idle(row: WhatIfSettingOut, what_if: WhatIfOut, settings: Mapping[str, str]) -> str | None:
     """Return why a slider has no effect under the chosen mode."""
-    current = next((r.current for r in found.settings if r.name == MODE), None)
+    current = next((r.current for r in what_if.settings if r.name == MODE), None)
     mode = settings.get(MODE, current)
     if row.name == _TIMEOUT and mode != _WITH_TIMEOUT:
         return "used in the mode with timeout"
@@ -190,9 +190,9 @@ def buttons(*, has_proposal: bool) -> list[Component]:
     ]
 
 
-def changed_words(found: WhatIfOut, settings: Mapping[str, str]) -> Sequence[str]:
+def changed_words(what_if: WhatIfOut, settings: Mapping[str, str]) -> Sequence[str]:
     """Return the changed settings in words, such as ``interval 30 s``. The mode is first, with its timeout."""
-    rows = {r.name: r for r in found.settings}
+    rows = {r.name: r for r in what_if.settings}
     parts = []
     for name, value in sorted(settings.items(), key=lambda one: one[0] != MODE):
         row = rows.get(name)

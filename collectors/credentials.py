@@ -54,12 +54,12 @@ class Credentials:
             CredentialError: a reference cannot be read.
         """
         options = self._reach.options
-        found = {name: self._header(reference) for name, reference in options.headers}
+        by_name = {name: self._header(reference) for name, reference in options.headers}
         if options.bearer is not None:
-            found["Authorization"] = f"Bearer {self._header(options.bearer)}"
+            by_name["Authorization"] = f"Bearer {self._header(options.bearer)}"
         if options.basic is not None:
-            found["Authorization"] = self._basic(options.basic)
-        return found
+            by_name["Authorization"] = self._basic(options.basic)
+        return by_name
 
     def proxy(self) -> ProxyAt | None:
         """Return the proxy, or None if there is none. Raises ``CredentialError``."""

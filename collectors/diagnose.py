@@ -247,19 +247,19 @@ def _job_answers(readings: Readings, join: Join | None) -> Iterator[JobAnswer]:
         if readings.is_cut(gathered):
             evidence = _of_headers(evidence)
         if gathered.is_readable:
-            found = diagnose(evidence)
+            diagnosis = diagnose(evidence)
         else:
             without = without_data.diagnosis_of(last.state, last.engine_state, next(iter(last.problems), None))
             if without is None:
                 readings.unread_count += 1
                 continue
-            found = without
+            diagnosis = without
         advice = _NO_ADVICE
         if readings.time_left.is_over:
             without_advice.append(last.name)
         else:
             advice = advise(evidence, engine=readings.kind, version=readings.version)
-        yield _job_answer(gathered, evidence, found, advice, readings.kind)
+        yield _job_answer(gathered, evidence, diagnosis, advice, readings.kind)
     if without_advice:
         readings.limits += (readings.time_left.without_advice(without_advice),)
 

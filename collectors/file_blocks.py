@@ -62,22 +62,22 @@ def files_of(names: Sequence[str], *, option: str, wanted: Callable[[Path], bool
     Raises:
         InvalidInputError: a file or folder does not exist or cannot be read, or a folder has no such file.
     """
-    found: list[str] = []
+    files: list[str] = []
     problems: list[FieldProblem] = []
     for name in names:
         path = Path(name)
         if name == _STDIN or path.is_file() or (path.exists() and not path.is_dir()):
-            found.append(name)
+            files.append(name)
         elif path.is_dir():
             inside = sorted(str(p) for p in path.rglob("*") if p.is_file() and wanted(p))[:_FILES_MAX]
-            found += inside
+            files += inside
             if not inside:
                 problems.append(FieldProblem(option, f"{name!r} has no such file", "a file, a folder of files, or -"))
         else:
             problems.append(FieldProblem(option, f"{name!r} does not exist", "a file, a folder of files, or -"))
     if problems:
         raise InvalidInputError(problems, what="option")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def is_log(path: Path) -> bool:

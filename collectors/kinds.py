@@ -19,16 +19,16 @@ def find_kind(kind: str, *, url: str) -> CollectorKind:
     points = metadata.entry_points(group=COLLECTOR_GROUP)
     # A package that is found on two paths offers the same object twice, so entry points are distinguished by their
     # object.
-    found = {p.value: p for p in points if p.name == kind}
-    if not found:
+    points_by_value = {p.value: p for p in points if p.name == kind}
+    if not points_by_value:
         installed = ", ".join(sorted(points.names)) or "none"
         reason = f"no collector for targets of kind {kind!r} is installed (installed kinds: {installed})"
         raise TargetUnavailableError(url=url, reason=reason)
-    if len(found) > 1:
-        offers = " and ".join(sorted(found))
+    if len(points_by_value) > 1:
+        offers = " and ".join(sorted(points_by_value))
         reason = f"several installed packages offer a collector for targets of kind {kind!r}: {offers}"
         raise TargetUnavailableError(url=url, reason=reason)
-    (point,) = found.values()
+    (point,) = points_by_value.values()
     try:
         description = point.load()
     except Exception as error:

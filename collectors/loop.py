@@ -236,11 +236,11 @@ class TargetLoop:
 
     def _note_dropped(self, run: RunKey, keys: set[CheckpointKey]) -> int:
         """Remember the newest dropped checkpoints of the newest runs. Return how many were not known before."""
-        found = self._dropped.setdefault(run, set())
-        new_count = len(keys - found)
-        found |= keys
-        if len(found) > _DROPPED_PER_RUN_MAX:
-            found.difference_update(sorted(found, key=lambda key: key[1])[:-_DROPPED_PER_RUN_MAX])
+        dropped = self._dropped.setdefault(run, set())
+        new_count = len(keys - dropped)
+        dropped |= keys
+        if len(dropped) > _DROPPED_PER_RUN_MAX:
+            dropped.difference_update(sorted(dropped, key=lambda key: key[1])[:-_DROPPED_PER_RUN_MAX])
         if len(self._dropped) > _DROPPED_RUNS_MAX:
             del self._dropped[next(iter(self._dropped))]
         return new_count

@@ -129,19 +129,19 @@ class Spool:
 
         Records that cannot be read any more are removed.
         """
-        found: list[Observation] = []
+        observations: list[Observation] = []
         seen: set[TargetId] = set()
-        while len(found) < min(count_max, len(self._records)):
-            record = self._records[len(found)]
+        while len(observations) < min(count_max, len(self._records)):
+            record = self._records[len(observations)]
             if record.target_id in seen:
                 break
             observation = self._read(record)
             if observation is None:
-                self._remove(len(found))
+                self._remove(len(observations))
                 continue
             seen.add(record.target_id)
-            found.append(observation)
-        return found
+            observations.append(observation)
+        return observations
 
     def remove(self, count: int) -> None:
         """Remove the ``count`` oldest observations, because they are stored."""

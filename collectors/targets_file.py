@@ -191,7 +191,7 @@ class TargetsFileWatch:
 def _signature(path: Path) -> _Signature | None:
     """Return what changes whenever the content may have changed; None if there is no such file."""
     try:
-        found = os.stat(path)
-        return os.path.realpath(path), found.st_ino, found.st_size, found.st_mtime_ns
+        status = os.stat(path)
+        return os.path.realpath(path), status.st_ino, status.st_size, status.st_mtime_ns
     except OSError:
         return None

@@ -58,10 +58,10 @@ class Document:
 
     def get(self, key: str) -> Document:
         """Return the member ``key`` of an object. Raise ``TargetProtocolError`` if the member is missing or null."""
-        found = self.find(key)
-        if found is None:
+        document = self.find(key)
+        if document is None:
             raise self.fail(f"has no {key!r}")
-        return found
+        return document
 
     def find(self, key: str) -> Document | None:
         """Return the member ``key`` of an object, or None if it is missing or null."""
@@ -130,10 +130,10 @@ class Document:
 
     def instant_known(self) -> datetime:
         """Read milliseconds since the epoch. Return the instant; a negative number is an error."""
-        found = self.instant()
-        if found is None:
+        instant = self.instant()
+        if instant is None:
             raise self.fail(f"is {self.value}, milliseconds since the epoch are needed")
-        return found
+        return instant
 
 
 class RowCache(Generic[T]):

@@ -77,14 +77,14 @@ def _stacks_path(engine_run_id: str, request: SampleStacks) -> str:
 
 def threads_in(document: Document, request: ReadThreads) -> ThreadDump:
     """Read the answer of ``/taskmanagers/:id/thread-dump``. The stacks are texts that Flink has formatted."""
-    found = []
+    threads = []
     for row in document.get("threadInfos").items():
         name, stack = row.get("threadName").text(length_max=_NAME_MAX), row.get("stringifiedThreadInfo")
         if not isinstance(stack.value, str):
             raise stack.fail("is not text")
         shown = clean_lines(stack.value, length_max=_STACK_MAX).strip("\n")
-        found.append(Thread(name, shown, _is_of(request, name)))
-    return ThreadDump(tuple(found))
+        threads.append(Thread(name, shown, _is_of(request, name)))
+    return ThreadDump(tuple(threads))
 
 
 def _is_of(request: ReadThreads, name: str) -> bool:

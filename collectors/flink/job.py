@@ -318,8 +318,8 @@ class JobReader:
         self._memory.attempts = before | attempts
         self._found.placements = tuple(placements)
 
-    async def _placement(self, vertex_id: VertexId, found: list[Placement]) -> None:
-        found.append(parse.placement(await self._requests.get(flink.vertex(self._job_id, vertex_id))))
+    async def _placement(self, vertex_id: VertexId, placements: list[Placement]) -> None:
+        placements.append(parse.placement(await self._requests.get(flink.vertex(self._job_id, vertex_id))))
 
     # --- the job's checkpoints ------------------------------------------------------------------------------------
 

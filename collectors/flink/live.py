@@ -135,7 +135,7 @@ class LiveReader:
     async def _so_far(self, header: CheckpointHeader, acks: tuple[VertexAcks, ...]) -> list[VertexDetail]:
         """Return the details of each vertex of which at least one subtask has acknowledged."""
         final = self._memory.acknowledged.setdefault(key_of(header), {})
-        found = []
+        details = []
         for ack in acks:
             if ack.acknowledged_count == 0:
                 continue
@@ -147,11 +147,11 @@ class LiveReader:
                     continue
                 detail = answer.detail
                 if detail.pending:
-                    found.append(detail)
+                    details.append(detail)
                     continue
                 final[ack.vertex_id] = detail
-            found.append(final[ack.vertex_id])
-        return found
+            details.append(final[ack.vertex_id])
+        return details
 
     def _awaited(self, now: datetime) -> dict[VertexId, frozenset[int]]:
         """Return, by vertex, the subtasks whose gauges this poll must read."""
@@ -294,13 +294,13 @@ class LiveReader:
 
 def _pending(acks: tuple[VertexAcks, ...], details: list[VertexDetail]) -> Pending:
     known = {d.vertex_id: frozenset(d.pending) for d in details}
-    found: dict[VertexId, frozenset[int]] = {}
+    pending: dict[VertexId, frozenset[int]] = {}
     for ack in acks:
         if ack.acknowledged_count == 0:
-            found[ack.vertex_id] = frozenset(range(ack.subtask_count))
+            pending[ack.vertex_id] = frozenset(range(ack.subtask_count))
         elif known.get(ack.vertex_id):
-            found[ack.vertex_id] = known[ack.vertex_id]
-    return found
+            pending[ack.vertex_id] = known[ack.vertex_id]
+    return pending
 
 
 def _progress(header: CheckpointHeader, acks: tuple[VertexAcks, ...], pending: Pending, at: datetime) -> Progress:

@@ -211,12 +211,12 @@ def _topological(vertices: tuple[VertexId, ...], edges: Iterable[Edge]) -> list[
 
 def ended_counts(document: Document) -> dict[VertexId, int]:
     """Read from ``/jobs/:id`` how many subtasks of each vertex have ended without a failure."""
-    found = {}
+    counts = {}
     for row in document.get("vertices").items():
         tasks = row.find("tasks")
         count = None if tasks is None else tasks.find(flink.TASK_STATE_FINISHED)
-        found[VertexId(_id(row.get("id")))] = 0 if count is None else count.count()
-    return found
+        counts[VertexId(_id(row.get("id")))] = 0 if count is None else count.count()
+    return counts
 
 
 def placement(document: Document) -> Placement:
@@ -498,10 +498,10 @@ def _id_text(value: object, document: Document) -> str:
 
 def _status(document: Document) -> CheckpointStatus:
     status = document.get("status")
-    found = _STATUS.get(str(status.value))
-    if found is None:
+    checkpoint_status = _STATUS.get(str(status.value))
+    if checkpoint_status is None:
         raise status.fail(f"is {clean(str(status.value), length_max=60)!r}, one of {', '.join(_STATUS)} is needed")
-    return found
+    return checkpoint_status
 
 
 def _optional_text(document: Document | None) -> str | None:

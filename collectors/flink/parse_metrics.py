@@ -31,13 +31,13 @@ def metric_names(document: Document) -> frozenset[str]:
 
 def job_metrics(document: Document) -> dict[str, float]:
     """Read ``/jobs/:id/metrics``: the numeric metrics of a job, by name."""
-    found = {row.get("id").text(length_max=NAME_MAX): number(row.get("value").value) for row in document.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {row.get("id").text(length_max=NAME_MAX): number(row.get("value").value) for row in document.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def vertex_metrics(document: Document) -> dict[tuple[int, str], float]:
     """Read ``/vertices/:vid/metrics?get=0.a,1.a``: the numeric metrics of a vertex, by subtask and name."""
-    found: dict[tuple[int, str], float] = {}
+    values: dict[tuple[int, str], float] = {}
     for n, row in enumerate(document.array()):
         text, reading = (row.get("id"), row.get("value")) if isinstance(row, dict) else (None, None)
         if not isinstance(text, str) or reading is None or len(text) > NAME_MAX or not text.isprintable():
@@ -47,8 +47,8 @@ def vertex_metrics(document: Document) -> dict[tuple[int, str], float]:
             text, reading = checked.get("id").text(length_max=NAME_MAX), checked.get("value").value
         key, value = _metric_of_subtask(text), number(reading)
         if value is not None and key is not None:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 # All vertices of all jobs have the same metrics, so few texts are split again.
@@ -66,8 +66,8 @@ _DURATION = re.compile(r"(\d{1,9})\s*([a-z]*)")
 
 def fetch_interval_ms(document: Document) -> int:
     """Return the cluster's interval for fetching metrics, from ``/jobmanager/config``, or else Flink's default."""
-    found = _duration_ms(_cluster_setting(document, flink.METRICS_FETCH_INTERVAL))
-    return flink.METRICS_FETCH_INTERVAL_DEFAULT_MS if found is None else min(found, _FETCH_INTERVAL_MAX_MS)
+    duration_ms = _duration_ms(_cluster_setting(document, flink.METRICS_FETCH_INTERVAL))
+    return flink.METRICS_FETCH_INTERVAL_DEFAULT_MS if duration_ms is None else min(duration_ms, _FETCH_INTERVAL_MAX_MS)
 
 
 def debloat_target_ms(document: Document) -> int | None:
@@ -83,9 +83,9 @@ def cluster_settings(document: Document) -> ClusterSettings:
 
     The interval for fetching metrics is among them, also if it is Flink's default.
     """
-    found = {key: value for key in flink.CLUSTER_KEYS if (value := _cluster_setting(document, key)) is not None}
-    found[flink.METRICS_FETCH_INTERVAL] = f"{fetch_interval_ms(document)} ms"
-    return tuple(sorted(found.items()))
+    settings = {key: value for key in flink.CLUSTER_KEYS if (value := _cluster_setting(document, key)) is not None}
+    settings[flink.METRICS_FETCH_INTERVAL] = f"{fetch_interval_ms(document)} ms"
+    return tuple(sorted(settings.items()))
 
 
 def _cluster_setting(document: Document, key: str) -> str | None:
@@ -97,8 +97,8 @@ def _cluster_setting(document: Document, key: str) -> str | None:
 
 def _duration_ms(text: str | None) -> int | None:
     # Flink 1.x sends milliseconds, 2.x a duration such as "10 s".
-    found = _DURATION.fullmatch((text or "").lower())
-    return int(found[1]) * _UNITS_MS[found[2]] if found is not None and found[2] in _UNITS_MS else None
+    match = _DURATION.fullmatch((text or "").lower())
+    return int(match[1]) * _UNITS_MS[match[2]] if match is not None and match[2] in _UNITS_MS else None
 
 
 def ratio(value: float | None) -> float | None:
@@ -116,18 +116,18 @@ def ratio(value: float | None) -> float | None:
 
 def barriers(document: Document) -> tuple[BarrierEvent, ...]:
     """Read ``/jobs/:id/checkpoints/:cid/barriers``: the barrier events of one checkpoint."""
-    found: list[BarrierEvent] = []
+    barrier_events: list[BarrierEvent] = []
     for row in document.items():
         event, positions = _barrier(row), row.find("positions")
         if positions is None:
-            found.append(event)
+            barrier_events.append(event)
             continue
         # A position takes less than 10 bytes of the response, so the limit on the size of a response would allow too
         # many events.
-        if len(found) + len(positions.array()) > _BARRIER_EVENTS_MAX:
+        if len(barrier_events) + len(positions.array()) > _BARRIER_EVENTS_MAX:
             raise positions.fail(f"exceed {_BARRIER_EVENTS_MAX} barrier events, the largest number that is read")
-        found += _positions(event, _between(row.get("between")), positions)
-    return tuple(found)
+        barrier_events += _positions(event, _between(row.get("between")), positions)
+    return tuple(barrier_events)
 
 
 def _barrier(row: Document) -> BarrierEvent:

@@ -107,7 +107,7 @@ async def _live_root(address: str, *, reach: Reach, timeout_s: float) -> str | N
 
 def _on_host(text: str, host: str | None) -> str | None:
     try:
-        found = parse_target_url(text)
+        target_url = parse_target_url(text)
     except InvalidInputError:
         return None
-    return clean(found.shown, length_max=_SHOWN_MAX) if found.root.host == host else None
+    return clean(target_url.shown, length_max=_SHOWN_MAX) if target_url.root.host == host else None

@@ -123,14 +123,14 @@ def _read_well(story: Story, hit: Hit) -> bool:
     form after it.
     """
     line = hit.line
-    found = _WELL.fullmatch(line, _TIME_LENGTH)
-    if found is None or hit.block[hit.begin : hit.begin + 4] != line[:4]:
+    match = _WELL.fullmatch(line, _TIME_LENGTH)
+    if match is None or hit.block[hit.begin : hit.begin + 4] != line[:4]:
         return False
     try:
         at = datetime.fromisoformat(line[:_TIME_LENGTH].decode())
     except ValueError:
         return False
-    number, kind, trigger_ms, job, ended, ended_job, size, took_ms = found.groups()
+    number, kind, trigger_ms, job, ended, ended_job, size, took_ms = match.groups()
     if number is not None:
         _add_trigger(story, at, job.decode(), int(number), int(trigger_ms), is_savepoint=_is_savepoint(kind or b""))
     else:
@@ -186,9 +186,9 @@ def _known(story: Story, record: Record) -> None:
     if not (record.is_problem or record.trace):
         return
     lines = [record.text[:500], *(line[:500] for line in record.trace.split("\n", 40)[:40] if line)]
-    found = [(m, line) for line in lines if (m := _explained(line)) is not None]
-    if found:
-        message, line = min(found, key=lambda each: known_messages.messages().index(each[0]))
+    known = [(m, line) for line in lines if (m := _explained(line)) is not None]
+    if known:
+        message, line = min(known, key=lambda each: known_messages.messages().index(each[0]))
         if story.is_new((message.id, record.at, line)):
             story.tell(story.known, message.id, record.at, line.strip().removeprefix("Caused by: "))
             story.saw(record.at)
@@ -200,17 +200,17 @@ def _explained(line: str) -> KnownMessage | None:
 
 
 def _is_read(story: Story, record: Record, form: _Form) -> bool:
-    found = form.pattern.search(record.text)
-    if found is None or form.tell(story, record, found) is False:
+    match = form.pattern.search(record.text)
+    if match is None or form.tell(story, record, match) is False:
         return False
     story.coordinator_count += form.is_of_coordinator
     return True
 
 
-def _triggered(story: Story, record: Record, found: re.Match[str]) -> None:
-    is_savepoint = _is_savepoint((found["type"] or "").encode())
-    number, ms = int(found["number"]), int(found["ms"])
-    _add_trigger(story, record.at, found["job"], number, ms, is_savepoint=is_savepoint)
+def _triggered(story: Story, record: Record, match: re.Match[str]) -> None:
+    is_savepoint = _is_savepoint((match["type"] or "").encode())
+    number, ms = int(match["number"]), int(match["ms"])
+    _add_trigger(story, record.at, match["job"], number, ms, is_savepoint=is_savepoint)
 
 
 def _add_trigger(story: Story, at: datetime, job: str, number: int, ms: int, *, is_savepoint: bool) -> None:
@@ -218,8 +218,8 @@ def _add_trigger(story: Story, at: datetime, job: str, number: int, ms: int, *, 
     checkpoint.triggered_at, checkpoint.trigger_ms, checkpoint.is_savepoint = at, ms, is_savepoint
 
 
-def _completed(story: Story, record: Record, found: re.Match[str]) -> None:
-    _add_completion(story, record.at, found["job"], int(found["number"]), int(found["ms"]), int(found["bytes"]))
+def _completed(story: Story, record: Record, match: re.Match[str]) -> None:
+    _add_completion(story, record.at, match["job"], int(match["number"]), int(match["ms"]), int(match["bytes"]))
 
 
 def _add_completion(story: Story, at: datetime, job: str, number: int, took_ms: int, size: int) -> None:
@@ -227,31 +227,31 @@ def _add_completion(story: Story, at: datetime, job: str, number: int, took_ms: 
     checkpoint.outcome, checkpoint.ended_at, checkpoint.duration_ms, checkpoint.bytes = "completed", at, took_ms, size
 
 
-def _expired(story: Story, record: Record, found: re.Match[str]) -> None:
-    checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
+def _expired(story: Story, record: Record, match: re.Match[str]) -> None:
+    checkpoint = story.job(match["job"]).checkpoint(int(match["number"]))
     checkpoint.outcome, checkpoint.ended_at = "expired", record.at
     checkpoint.reason = FailureReason.EXPIRED
 
 
-def _declined(story: Story, record: Record, found: re.Match[str]) -> None:
-    checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
-    checkpoint.outcome, checkpoint.ended_at, checkpoint.declined_by = "declined", record.at, found["attempt"]
+def _declined(story: Story, record: Record, match: re.Match[str]) -> None:
+    checkpoint = story.job(match["job"]).checkpoint(int(match["number"]))
+    checkpoint.outcome, checkpoint.ended_at, checkpoint.declined_by = "declined", record.at, match["attempt"]
     checkpoint.text = keep_text(record.trace)
 
 
-def _late(story: Story, record: Record, found: re.Match[str]) -> None:
-    late = story.job(found["job"]).checkpoint(int(found["number"])).late
-    if found["attempt"] not in late and len(late) < ATTEMPTS_KEPT // 1_000:
-        late.append(found["attempt"])
+def _late(story: Story, record: Record, match: re.Match[str]) -> None:
+    late = story.job(match["job"]).checkpoint(int(match["number"])).late
+    if match["attempt"] not in late and len(late) < ATTEMPTS_KEPT // 1_000:
+        late.append(match["attempt"])
 
 
-def _failed(story: Story, record: Record, found: re.Match[str]) -> None:
-    job = story.job(found["job"])
+def _failed(story: Story, record: Record, match: re.Match[str]) -> None:
+    job = story.job(match["job"])
     first = record.trace.split("\n", 1)[0]
-    if not found["number"].isdigit():
+    if not match["number"].isdigit():
         story.tell(job.refused, _plain(first), record.at, first)
         return
-    checkpoint = job.checkpoint(int(found["number"]))
+    checkpoint = job.checkpoint(int(match["number"]))
     if checkpoint.outcome is None:
         checkpoint.outcome, checkpoint.ended_at = "failed", record.at
     if checkpoint.reason is None:
@@ -259,33 +259,33 @@ def _failed(story: Story, record: Record, found: re.Match[str]) -> None:
     checkpoint.text = checkpoint.text or keep_text(record.trace)
 
 
-def _refused(story: Story, record: Record, found: re.Match[str]) -> None:
-    reason = found["reason"].rstrip(".")
-    story.tell(story.job(found["job"]).refused, _plain(reason), record.at, reason)
+def _refused(story: Story, record: Record, match: re.Match[str]) -> None:
+    reason = match["reason"].rstrip(".")
+    story.tell(story.job(match["job"]).refused, _plain(reason), record.at, reason)
 
 
-def _trigger_failed(story: Story, record: Record, found: re.Match[str]) -> None:
-    checkpoint = story.job(found["job"]).checkpoint(int(found["number"]))
+def _trigger_failed(story: Story, record: Record, match: re.Match[str]) -> None:
+    checkpoint = story.job(match["job"]).checkpoint(int(match["number"]))
     checkpoint.outcome, checkpoint.ended_at = "failed", record.at
-    checkpoint.text = keep_text(f"{found['reason']}\n{record.trace}")
+    checkpoint.text = keep_text(f"{match['reason']}\n{record.trace}")
     checkpoint.reason = FailureReason.TRIGGER_FAILURE
 
 
-def _restored(story: Story, record: Record, found: re.Match[str]) -> None:
-    restored = story.job(found["job"]).restored_from
+def _restored(story: Story, record: Record, match: re.Match[str]) -> None:
+    restored = story.job(match["job"]).restored_from
     if len(restored) < RESTARTS_KEPT:
-        restored.append((record.at, int(found["number"])))
+        restored.append((record.at, int(match["number"])))
 
 
-def _job_switched(story: Story, record: Record, found: re.Match[str]) -> bool:
+def _job_switched(story: Story, record: Record, match: re.Match[str]) -> bool:
     begin = record.text.find("Job ")
-    if not 0 <= begin < found.start():
+    if not 0 <= begin < match.start():
         return False
-    job = story.job(found["job"])
-    job.name = record.text[begin + len("Job ") : found.start()]
+    job = story.job(match["job"])
+    job.name = record.text[begin + len("Job ") : match.start()]
     if len(job.states) < RESTARTS_KEPT:
-        job.states.append((record.at, found["new"]))
-    if found["new"] in _RESTARTING and found["old"] not in _RESTARTING and story.is_new((job.job_id, record.at)):
+        job.states.append((record.at, match["new"]))
+    if match["new"] in _RESTARTING and match["old"] not in _RESTARTING and story.is_new((job.job_id, record.at)):
         job.restart_count += 1
         if len(job.restarts) >= RESTARTS_KEPT:
             del job.restarts[0]
@@ -298,11 +298,11 @@ def _job_switched(story: Story, record: Record, found: re.Match[str]) -> bool:
     return True
 
 
-def _recovers(story: Story, _record: Record, found: re.Match[str]) -> None:
+def _recovers(story: Story, _record: Record, match: re.Match[str]) -> None:
     """Read which task's failure the scheduler recovers from. The line names the attempt, or the vertex and subtask."""
     known = story.newest_failures
     newest = next(reversed(known.values()), None)
-    story.recovering = known.get(found["attempt"], newest if found["attempt"] not in story.attempts else None)
+    story.recovering = known.get(match["attempt"], newest if match["attempt"] not in story.attempts else None)
 
 
 def _recovers_all(story: Story, record: Record, _found: re.Match[str]) -> None:
@@ -311,12 +311,12 @@ def _recovers_all(story: Story, record: Record, _found: re.Match[str]) -> None:
         story.recovering = Failure(record.at, "", keep_text(record.trace))
 
 
-def _task_switched(story: Story, record: Record, found: re.Match[str]) -> None:
+def _task_switched(story: Story, record: Record, match: re.Match[str]) -> None:
     # Flink's logs count subtasks from 1, its REST from 0.
-    task = f"{found['task'].strip()} subtask {int(found['index']) - 1} of {found['total']}"
-    story.remember(found["attempt"], task)
-    if found["new"] == "FAILED":
-        _task_failed(story, found["attempt"], task, record)
+    task = f"{match['task'].strip()} subtask {int(match['index']) - 1} of {match['total']}"
+    story.remember(match["attempt"], task)
+    if match["new"] == "FAILED":
+        _task_failed(story, match["attempt"], task, record)
 
 
 def _task_failed(story: Story, attempt: str, task: str, record: Record) -> None:
@@ -325,13 +325,13 @@ def _task_failed(story: Story, attempt: str, task: str, record: Record) -> None:
     story.fail(attempt, Failure(record.at, task, keep_text(record.trace)))
 
 
-def _version(story: Story, record: Record, found: re.Match[str]) -> None:
-    if found["version"] not in story.versions:
-        story.versions.append(found["version"])
+def _version(story: Story, record: Record, match: re.Match[str]) -> None:
+    if match["version"] not in story.versions:
+        story.versions.append(match["version"])
 
 
-def _setting(story: Story, record: Record, found: re.Match[str]) -> None:
-    story.settings[found["key"]] = found["value"].strip()[:_REASONS_CUT]
+def _setting(story: Story, record: Record, match: re.Match[str]) -> None:
+    story.settings[match["key"]] = match["value"].strip()[:_REASONS_CUT]
 
 
 def _async_failed(_story: Story, record: Record, _found: re.Match[str]) -> bool:

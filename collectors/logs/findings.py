@@ -73,7 +73,7 @@ def jobs_of(story: Story, wanted: str | None = None) -> tuple[JobFindings, ...]:
 
 def _of_job(story: Story, job: LoggedJob) -> JobFindings:
     checkpoints = [c for _, c in sorted(job.checkpoints.items())]
-    found = [
+    findings = [
         *_restarts(story, job),
         *_expired(story, checkpoints),
         *_failed(story, checkpoints),
@@ -84,7 +84,7 @@ def _of_job(story: Story, job: LoggedJob) -> JobFindings:
         job_id=job.job_id,
         name=job.name or job.job_id,
         summary=_summary(job, checkpoints),
-        findings=tuple(found),
+        findings=tuple(findings),
         missing=tuple(_missing(story, job, checkpoints)),
     )
 
@@ -214,7 +214,7 @@ def _failed(story: Story, checkpoints: Sequence[LoggedCheckpoint]) -> list[Findi
         if c.outcome in ("declined", "failed"):
             kind = _kind_of(c.text) if c.text else (c.reason or FailureReason.UNKNOWN).value
             groups.setdefault((c.outcome, kind), []).append(c)
-    found = []
+    findings = []
     for (outcome, _), failed in sorted(groups.items(), key=lambda g: len(g[1]), reverse=True)[:_KINDS_SHOWN]:
         text = next((c.text for c in reversed(failed) if c.text), "")
         message = known_messages.explained(text)
@@ -225,7 +225,7 @@ def _failed(story: Story, checkpoints: Sequence[LoggedCheckpoint]) -> list[Findi
             where = " because the job ended or restarted, or a newer one completed"
         why = f": {message.means}" if message else ""
         quote = f'"{_matching(message, text) if message else _cause_line(text)}"'
-        found.append(
+        findings.append(
             Finding(
                 f"{say.checkpoints(len(failed))} {outcome}{where}{why}",
                 (*((quote,) if text else ()), _numbers(failed)),
@@ -234,12 +234,12 @@ def _failed(story: Story, checkpoints: Sequence[LoggedCheckpoint]) -> list[Findi
                 source=f"{message.source} ({message.versions})" if message else "",
             )
         )
-    return found
+    return findings
 
 
 def _refused(job: LoggedJob) -> list[Finding]:
     """Return a finding for each reason for which checkpoints were not begun."""
-    found = []
+    findings = []
     for told in sorted(job.refused.values(), key=lambda t: t.count, reverse=True)[:_KINDS_SHOWN]:
         cure, why = "", ""
         if _FINISHED in told.sample:
@@ -247,14 +247,14 @@ def _refused(job: LoggedJob) -> list[Finding]:
             cure = "set execution.checkpointing.checkpoints-after-tasks-finish (.enabled before 1.20) to true"
         elif any(text in told.sample for text in _NOT_RUNNING):
             why = ": a task that must take part did not run, as while a job starts"
-        found.append(
+        findings.append(
             Finding(
                 f"{told.count} {'time' if told.count == 1 else 'times'}, a checkpoint was refused before it began{why}",
                 (f'"{_OF_JOB.sub("", told.sample)[:_REASON_SHOWN]}"', _span(told)),
                 cure=cure,
             )
         )
-    return found
+    return findings
 
 
 def _gaps(job: LoggedJob, checkpoints: Sequence[LoggedCheckpoint]) -> list[Finding]:

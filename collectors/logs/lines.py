@@ -66,9 +66,9 @@ def record_of(hit: Hit) -> Record | None:
     line = clean(hit.line.decode("utf-8", "replace"), length_max=TRACE_BYTES)
     opening = _opening(line)
     if opening is not None:
-        found = _of_json(line[opening:], hit, 0)
-        if found is not None:
-            return found
+        record = _of_json(line[opening:], hit, 0)
+        if record is not None:
+            return record
     length = _prefix_length(line)
     return _of_prefixed(line, length, hit) if length else _of_text(line, _trace(hit, None))
 
@@ -84,12 +84,12 @@ def _prefix_length(line: str) -> int:
     if line[10:11] == " " and line[:1].isdigit():
         # The pattern of Flink's default configuration.
         return 0
-    found = _PREFIX.match(line)
-    if found is None:
+    match = _PREFIX.match(line)
+    if match is None:
         return 0
-    is_sure = found["container"] is not None or found["stream"] is not None
+    is_sure = match["container"] is not None or match["stream"] is not None
     # A time alone is that of the record, unless another time follows.
-    return found.end() if is_sure or _OWN_TIME.match(line, found.end()) is not None else 0
+    return match.end() if is_sure or _OWN_TIME.match(line, match.end()) is not None else 0
 
 
 def _of_prefixed(line: str, length: int, hit: Hit) -> Record | None:
@@ -98,18 +98,18 @@ def _of_prefixed(line: str, length: int, hit: Hit) -> Record | None:
     if not is_begun and _OF_TRACE.match(own) is not None:
         return None
     trace = _trace(hit, _without_prefix) if is_begun else ""
-    found = _of_text(own, trace)
-    if found is None or found.at.date() == NO_DATE.date():
-        found = _of_text(line, trace) or found
+    record = _of_text(own, trace)
+    if record is None or record.at.date() == NO_DATE.date():
+        record = _of_text(line, trace) or record
     # Any other line may be of a stack trace. It is no problem of its own, since the record before it has it too.
-    return found if found is None or is_begun else replace(found, level="")
+    return record if record is None or is_begun else replace(record, level="")
 
 
 def _of_text(line: str, trace: str) -> Record | None:
-    found = _times(line[:_HEAD_MAX])
-    if found is None:
+    times = _times(line[:_HEAD_MAX])
+    if times is None:
         return None
-    at, end = found
+    at, end = times
     level = _LEVEL.search(line, end, end + _HEAD_MAX)
     _, dash, text = line[end:].partition(" - ")
     return Record(at, "" if level is None else level[1], text if dash else line[end:].strip(), trace)
@@ -139,21 +139,21 @@ def _times(head: str) -> tuple[datetime, int] | None:
 
 def _clock(head: str) -> tuple[datetime, int] | None:
     """Return the time of a line that has no date, and its end."""
-    found = _CLOCK.search(head)
-    if found is None:
+    match = _CLOCK.search(head)
+    if match is None:
         return None
-    hour, minute, second, ms = (int(found[i]) for i in range(1, 5))
+    hour, minute, second, ms = (int(match[i]) for i in range(1, 5))
     if hour > 23 or minute > 59 or second > 59:
         return None
-    return NO_DATE.replace(hour=hour, minute=minute, second=second, microsecond=1_000 * ms), found.end()
+    return NO_DATE.replace(hour=hour, minute=minute, second=second, microsecond=1_000 * ms), match.end()
 
 
-def _instant(found: re.Match[str]) -> datetime | None:
-    year, month, day, hour, minute, second = (int(found[i]) for i in range(1, 7))
-    fraction = (found[7] or "0")[:6].ljust(6, "0")
+def _instant(match: re.Match[str]) -> datetime | None:
+    year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
+    fraction = (match[7] or "0")[:6].ljust(6, "0")
     try:
         at = datetime(year, month, day, hour, minute, second, int(fraction))  # noqa: DTZ001 - the log names no zone
-        return at if found[8] is None else (at - _zone(found[8])).replace(tzinfo=UTC)
+        return at if match[8] is None else (at - _zone(match[8])).replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         # No calendar has the day, or it is not between the years 1 and 9999 in UTC.
         return None
@@ -190,8 +190,8 @@ def _trace(hit: Hit, unwrap: Callable[[str], str | None] | None) -> str:
 
 def _without_prefix(line: str) -> str | None:
     """Return the line without its prefix; None if it begins with a level, as a record does that has no other time."""
-    found = _PREFIX.match(line)
-    own = line if found is None else line[found.end() :]
+    match = _PREFIX.match(line)
+    own = line if match is None else line[match.end() :]
     return own if _LEVEL_FIRST.match(own) is None else None
 
 
@@ -256,8 +256,8 @@ def _json_time(document: Mapping[str, Any]) -> datetime | None:
     value = _first(document, _TIME_KEYS)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _of_epoch_ms(value if value > 1e11 else 1000 * value)
-    found = _TIME.search(value) if isinstance(value, str) else None
-    return None if found is None else _instant(found)
+    match = _TIME.search(value) if isinstance(value, str) else None
+    return None if match is None else _instant(match)
 
 
 def _of_epoch_ms(ms: float) -> datetime | None:

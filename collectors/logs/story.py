@@ -86,14 +86,14 @@ class LoggedJob:
 
     def checkpoint(self, number: int) -> LoggedCheckpoint:
         """Return the checkpoint of this number, which is new if no line was about it."""
-        found = self.checkpoints.get(number)
-        if found is None:
-            found = self.checkpoints[number] = LoggedCheckpoint(number)
+        logged_checkpoint = self.checkpoints.get(number)
+        if logged_checkpoint is None:
+            logged_checkpoint = self.checkpoints[number] = LoggedCheckpoint(number)
             if len(self.checkpoints) >= 2 * CHECKPOINTS_KEPT:
                 for old in list(islice(self.checkpoints, CHECKPOINTS_KEPT)):
                     del self.checkpoints[old]
                 self.forgotten_count += CHECKPOINTS_KEPT
-        return found
+        return logged_checkpoint
 
 
 @dataclass(slots=True)
@@ -128,12 +128,12 @@ class Story:
 
     def job(self, job_id: str) -> LoggedJob:
         """Return the job of this id, which is new if no line was about it."""
-        found = self.jobs.get(job_id)
-        if found is None:
+        logged_job = self.jobs.get(job_id)
+        if logged_job is None:
             if len(self.jobs) >= JOBS_KEPT:
                 del self.jobs[next(iter(self.jobs))]
-            found = self.jobs[job_id] = LoggedJob(job_id)
-        return found
+            logged_job = self.jobs[job_id] = LoggedJob(job_id)
+        return logged_job
 
     def saw(self, at: datetime) -> None:
         """Note that an event was read, at this time of the log."""

@@ -87,8 +87,8 @@ def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None) 
 
 def _order(name: str) -> tuple[str, int, str]:
     """Return the sort key of a file: those of a rolling log by their number."""
-    found = _INDEX.match(Path(name).name)
-    return str(Path(name).parent), int(found[1]) if found else 0, name
+    match = _INDEX.match(Path(name).name)
+    return str(Path(name).parent), int(match[1]) if match else 0, name
 
 
 def _push(read: _Read, key: Run, events: Sequence[wire.SparkEvent]) -> wire.SparkPushIn:

@@ -431,17 +431,17 @@ def _readable(event: dict[str, Any]) -> dict[str, Any] | None:
     if event["event"] != "progress":
         return event
     try:
-        found = json.loads(event["progress"])
+        document = json.loads(event["progress"])
         if event.get("batch_duration") is not None:
-            found.setdefault("batchDuration", event["batch_duration"])
-        progress = _picked(found, _PROGRESS_KEYS)
-        watermark = (found.get("eventTime") or {}).get("watermark")
+            document.setdefault("batchDuration", event["batch_duration"])
+        progress = _picked(document, _PROGRESS_KEYS)
+        watermark = (document.get("eventTime") or {}).get("watermark")
         if watermark is not None:
             progress["eventTime"] = {"watermark": watermark}
-        progress["stateOperators"] = [_picked(o, _OPERATOR_KEYS) for o in found.get("stateOperators") or ()]
-        progress["sources"] = [_picked(s, _SOURCE_KEYS) for s in found.get("sources") or ()]
-        if isinstance(found.get("sink"), dict):
-            progress["sink"] = _picked(found["sink"], ("description",))
+        progress["stateOperators"] = [_picked(o, _OPERATOR_KEYS) for o in document.get("stateOperators") or ()]
+        progress["sources"] = [_picked(s, _SOURCE_KEYS) for s in document.get("sources") or ()]
+        if isinstance(document.get("sink"), dict):
+            progress["sink"] = _picked(document["sink"], ("description",))
         if len(json.dumps(progress)) > _EVENT_MAX_BYTES:
             for source in progress["sources"]:
                 source.update(dict.fromkeys(_OFFSET_KEYS))

@@ -63,28 +63,28 @@ def changes_of(engine: EngineCapabilities, current: Setting, proposed: Setting) 
 
     A mode or timeout that stays the same is left out.
     """
-    found: list[Change] = []
+    changes: list[Change] = []
     if proposed.mode is not None:
-        found += _mode_changes(engine, current, proposed)
+        changes += _mode_changes(engine, current, proposed)
     keys = engine.settings
     if (proposed.inflight_cap_bytes is not None or proposed.is_uncapped) and keys.in_flight_cap is not None:
-        found.append(Change(keys.in_flight_cap, _cap(current.inflight_cap_bytes), _cap(proposed.inflight_cap_bytes)))
+        changes.append(Change(keys.in_flight_cap, _cap(current.inflight_cap_bytes), _cap(proposed.inflight_cap_bytes)))
     if proposed.debloat_target_ms is not None and keys.debloat_enabled is not None and keys.debloat_target is not None:
-        found.append(Change(keys.debloat_enabled, None, "true"))
-        found.append(Change(keys.debloat_target, None, f"{proposed.debloat_target_ms} ms"))
+        changes.append(Change(keys.debloat_enabled, None, "true"))
+        changes.append(Change(keys.debloat_target, None, f"{proposed.debloat_target_ms} ms"))
     for field, name, written in _PLAIN:
         key, before, after = getattr(keys, name), getattr(current, field), getattr(proposed, field)
         if after is not None and key is not None and after != before:
-            found.append(Change(key, None if before is None else written(before), written(after)))
+            changes.append(Change(key, None if before is None else written(before), written(after)))
     if proposed.has_changelog and keys.changelog_storage is not None:
-        found.append(Change(keys.changelog_storage, None, _CHANGELOG_STORAGE))
+        changes.append(Change(keys.changelog_storage, None, _CHANGELOG_STORAGE))
         if proposed.changelog_directory is not None and keys.changelog_directory is not None:
-            found.append(Change(keys.changelog_directory, None, proposed.changelog_directory))
+            changes.append(Change(keys.changelog_directory, None, proposed.changelog_directory))
     if proposed.parallelism is not None and keys.parallelism is not None:
         count, vertex_id = current.parallelism, proposed.vertex_id
         before_words = None if count is None else _parallelism(count, vertex_id)
-        found.append(Change(keys.parallelism, before_words, _parallelism(proposed.parallelism, vertex_id)))
-    return tuple(found)
+        changes.append(Change(keys.parallelism, before_words, _parallelism(proposed.parallelism, vertex_id)))
+    return tuple(changes)
 
 
 def how_to(engine: EngineCapabilities, changes: tuple[Change, ...], steps: tuple[str, ...] = ()) -> HowTo:
@@ -161,17 +161,17 @@ def _parallelism(count: int, vertex_id: str | None) -> str:
 
 
 def _mode_changes(engine: EngineCapabilities, current: Setting, proposed: Setting) -> list[Change]:
-    found: list[Change] = []
+    changes: list[Change] = []
     keys = engine.settings
     was_on, is_on = current.mode not in (None, Mode.ALIGNED), proposed.mode is not Mode.ALIGNED
     if was_on is not is_on and keys.unaligned is not None:
-        found.append(Change(keys.unaligned, str(was_on).lower(), str(is_on).lower()))
+        changes.append(Change(keys.unaligned, str(was_on).lower(), str(is_on).lower()))
     if is_on and proposed.is_unaligned_forced and keys.unaligned_forced is not None:
-        found.append(Change(keys.unaligned_forced, None, "true"))
+        changes.append(Change(keys.unaligned_forced, None, "true"))
     if is_on and proposed.aligned_timeout_ms is not None and keys.aligned_timeout is not None:
         before = current.aligned_timeout_ms
         if before != proposed.aligned_timeout_ms or not was_on:
             # The engine reports no timeout while unaligned checkpoints are off, so the default of 0 is shown as the
             # old value.
-            found.append(Change(keys.aligned_timeout, f"{before or 0} ms", f"{proposed.aligned_timeout_ms} ms"))
-    return found
+            changes.append(Change(keys.aligned_timeout, f"{before or 0} ms", f"{proposed.aligned_timeout_ms} ms"))
+    return changes

@@ -38,8 +38,8 @@ def exports_of(engine: EngineCapabilities, changes: Sequence[Change]) -> tuple[E
 
     A form that can express none of the changes is left out.
     """
-    found = (_export(engine, wanted, changes) for wanted in engine.settings_formats)
-    return tuple(export for export in found if export is not None)
+    exports = (_export(engine, wanted, changes) for wanted in engine.settings_formats)
+    return tuple(export for export in exports if export is not None)
 
 
 def _export(engine: EngineCapabilities, wanted: SettingsFormat, changes: Sequence[Change]) -> Export | None:

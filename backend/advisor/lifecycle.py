@@ -305,21 +305,21 @@ def _verified(card: Card, seen: Observed) -> Step | None:
     after = _after(card, seen)
     if len(after) < _next_look(card, seen):
         return None
-    found = tuple(
+    measured = tuple(
         Measured(metric, predicted, value, len(after), _each(metric, after))
         for metric, predicted in card.expected
         if (value := _measured(metric, after)) is not None
     )
-    inside = sum(m.is_inside for m in found)
-    text = f"{inside} of {len(found)} predictions held over {len(after)} checkpoints"
-    if not found:
+    inside = sum(m.is_inside for m in measured)
+    text = f"{inside} of {len(measured)} predictions held over {len(after)} checkpoints"
+    if not measured:
         text = f"{len(after)} checkpoints ended since, and none of them can show the effect"
     ids = tuple(c.checkpoint_id for c in after)
     moved = effect(card.before_ms, [ms for ms in _each(Metric.DURATION, after) if ms is not None])
-    worse = _worse(card, after, found, moved)
+    worse = _worse(card, after, measured, moved)
     if worse is not None:
-        return Step(AdviceState.REGRESSED, worse, seen.now, found, ids, moved)
-    return Step(AdviceState.VERIFIED, text, seen.now, found, ids, moved)
+        return Step(AdviceState.REGRESSED, worse, seen.now, measured, ids, moved)
+    return Step(AdviceState.VERIFIED, text, seen.now, measured, ids, moved)
 
 
 def _next_look(card: Card, seen: Observed) -> float:
@@ -333,10 +333,10 @@ def _next_look(card: Card, seen: Observed) -> float:
 
 
 def _worse(
-    card: Card, after: Sequence[CheckpointHeader], found: Sequence[Measured], moved: Effect | None
+    card: Card, after: Sequence[CheckpointHeader], measured: Sequence[Measured], moved: Effect | None
 ) -> str | None:
     """Return in words how the checkpoints are worse than before the change and than predicted; None if they are not."""
-    above = {m.metric for m in found if m.measured > m.predicted.high}
+    above = {m.metric for m in measured if m.measured > m.predicted.high}
     unpredicted = {Metric.DURATION, Metric.EXPIRED} - {metric for metric, _ in card.expected}
     if card.before is not None and Metric.EXPIRED in above | unpredicted:
         expired = sum(c.failure_reason is FailureReason.EXPIRED for c in after)

@@ -205,9 +205,9 @@ class Losses:
     @cached_property
     def now(self) -> Loss:
         """What is lost under the present settings."""
-        found = self.of(self._known.aligned_timeout_ms, self._interval_ms)
-        assert found is not None
-        return found
+        loss = self.of(self._known.aligned_timeout_ms, self._interval_ms)
+        assert loss is not None
+        return loss
 
     def of(self, aligned_timeout_ms: int | None, interval_ms: int, *, pause_ms: float | None = None) -> Loss | None:
         """Return what is lost under a mode and an interval; None if the mode cannot be replayed.
@@ -243,9 +243,9 @@ class Losses:
         now, because a longer one adds to the time until a checkpoint completes.
         """
         tried = (self.of(aligned_timeout_ms, ms) for ms in self.intervals(aligned_timeout_ms or 0))
-        found = [x for x in tried if x and (not x.expired_ratio or x.interval_ms <= self._interval_ms)]
-        calm = [x for x in found if x.open_ratio <= OPEN_MAX_RATIO] or [
-            x for x in found if x.interval_ms >= self._interval_ms
+        losses = [x for x in tried if x and (not x.expired_ratio or x.interval_ms <= self._interval_ms)]
+        calm = [x for x in losses if x.open_ratio <= OPEN_MAX_RATIO] or [
+            x for x in losses if x.interval_ms >= self._interval_ms
         ]
         return min(calm, key=lambda x: (not x.keeps_bounds(self.now), x.ratio.value), default=None)
 
@@ -264,10 +264,10 @@ class Losses:
         low = max(INTERVAL_MIN_MS, aligned_timeout_ms / INTERVAL_RATIO)
         high = self._timeout_ms or _LONGEST_MS
         tens = (10**n for n in range(3, 8))
-        found = {round(step * ten) for ten in tens for step in _ROUND} | {self._interval_ms, high}
+        intervals_ms = {round(step * ten) for ten in tens for step in _ROUND} | {self._interval_ms, high}
         took = quantile([r.duration_ms for r in self._known.recorded if not r.is_failed], 0.95) or 0.0
         longest = max(self._interval_ms, REPLAY_BUDGET_MS - took)
-        yield from (ms for ms in sorted(found) if low <= ms <= min(high, longest))
+        yield from (ms for ms in sorted(intervals_ms) if low <= ms <= min(high, longest))
 
     def _run(self, aligned_timeout_ms: int | None, corner: _Corner) -> _Run | None:
         if aligned_timeout_ms == self._known.aligned_timeout_ms:
@@ -320,11 +320,11 @@ def _store_speed(situation: Situation) -> float | None:
 
 def _small_writes_ms(r: Recorded) -> list[float]:
     """Return the async parts of the subtasks that wrote next to nothing."""
-    found: list[float] = []
+    small_writes_ms: list[float] = []
     for detail in r.checkpoint.details:
         pairs = zip(detail.checkpointed_size_bytes, detail.async_duration_ms, strict=True)
-        found += [float(ms) for size, ms in pairs if size is not None and ms and size < _SMALL_BYTES]
-    return found
+        small_writes_ms += [float(ms) for size, ms in pairs if size is not None and ms and size < _SMALL_BYTES]
+    return small_writes_ms
 
 
 def _state_bytes(rows: Sequence[Recorded]) -> list[float]:

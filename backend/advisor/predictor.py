@@ -79,10 +79,10 @@ class Predictor:
         outcome = self.of(proposed)
         if outcome is None:
             return tuple(by_rule)
-        found = (one_of(outcome, e.metric) for e in by_rule)
+        effects = (one_of(outcome, e.metric) for e in by_rule)
         return tuple(
             e if value is None else replace(e, predicted=value, method=method_of(outcome.tier))
-            for e, value in zip(by_rule, found, strict=True)
+            for e, value in zip(by_rule, effects, strict=True)
         )
 
     def answered(self, proposed: Setting, metrics: Sequence[Metric]) -> tuple[Expected, ...]:

@@ -79,8 +79,8 @@ _WAITS_FOR: Mapping[Topic, tuple[Topic, ...]] = {
 def topics_of(engine: EngineCapabilities) -> tuple[Topic, ...]:
     """Return the topics on which an engine gets an answer, in the order of their rank."""
     rules = _QUERY_RULES if engine.is_micro_batched else _RULES
-    found = tuple(t for t, _ in rules if _has_topic(engine, t))
-    return found or (Topic.MODE,)
+    topics = tuple(t for t, _ in rules if _has_topic(engine, t))
+    return topics or (Topic.MODE,)
 
 
 def _has_topic(engine: EngineCapabilities, topic: Topic) -> bool:
@@ -175,17 +175,17 @@ def _advice(evidence: JobEvidence, answers: Sequence[_Answer], count: int, situa
 def _reconciled(answers: Sequence[_Answer]) -> list[_Answer]:
     """Return the answers. A recommendation that must wait for a higher one becomes no advice, with that reason."""
     given: dict[Topic, Recommendation] = {}
-    found: list[_Answer] = []
+    reconciled: list[_Answer] = []
     for answer in answers:
         first = next((given[t] for t in _WAITS_FOR.get(answer.topic, ()) if t in given), None)
         if isinstance(answer, Recommendation):
             if first is not None:
                 text = f"first follow the advice on {_words(first.topic)}, because it changes how long checkpoints take"
-                found.append(NoAdvice(answer.topic, answer.rules[0], f"{text}: {first.headline}"))
+                reconciled.append(NoAdvice(answer.topic, answer.rules[0], f"{text}: {first.headline}"))
                 continue
             given[answer.topic] = answer
-        found.append(answer)
-    return found
+        reconciled.append(answer)
+    return reconciled
 
 
 def _words(topic: Topic) -> str:

@@ -117,9 +117,9 @@ class Recordings:
         queues = self._known.queues
         if queues is None or not self._arrivals:
             return None
-        found = self._replays.get(aligned_timeout_ms)
-        if found is not None:
-            return found
+        known_replay = self._replays.get(aligned_timeout_ms)
+        if known_replay is not None:
+            return known_replay
         outcomes = tuple(_outcome(self._known, a, aligned_timeout_ms, self._late_ms, self._way) for a in self._arrivals)
         self._replays[aligned_timeout_ms] = made = Replay(
             mode=_mode(aligned_timeout_ms),
@@ -388,8 +388,8 @@ class _Arrivals:
         return np.where(at_ms <= exchange.sent_ms, 1.0, np.minimum(shares, 1.0))
 
     def _exchange(self, sender: VertexId, receiver: VertexId) -> _Exchange:
-        found = self._exchanges.get((sender, receiver))
-        if found is None:
+        exchange = self._exchanges.get((sender, receiver))
+        if exchange is None:
             row = self.last[sender]
             sent = np.zeros(max(row.size, self._rooms.out_bytes[sender].size))
             sent[: row.size] = row
@@ -398,8 +398,8 @@ class _Arrivals:
             rates = intake if intake.size == last.size and intake.sum() > 0 else np.ones(last.size)
             is_latest = sent >= row.max()
             whole = np.where(is_latest, _read_bytes(last, rates, sent), _read_bytes(first, rates, sent))
-            found = self._exchanges[sender, receiver] = _Exchange(sent, is_latest, rates, whole)
-        return found
+            exchange = self._exchanges[sender, receiver] = _Exchange(sent, is_latest, rates, whole)
+        return exchange
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -54,27 +54,27 @@ def steps_of(
     engine: EngineCapabilities, vertex: Vertex, count: int, *, sql: bool, adaptive: bool | None
 ) -> tuple[str, ...]:
     """Return what a person does in place of a setting, or in addition to it, as sentences."""
-    found = []
+    steps = []
     if engine.has_resource_requirements and (adaptive or engine.rescaling is Rescaling.CODE):
         when = (
             "The cluster runs the adaptive scheduler"
             if adaptive
             else f"If the cluster runs the adaptive scheduler ({_SCHEDULER}: adaptive)"
         )
-        found.append(
+        steps.append(
             f"{when}: GET /jobs/JOB/resource-requirements, set the upperBound of {vertex.id} to {count}, and PUT the"
             " whole answer back. The job needs no new start."
         )
     if engine.rescaling is Rescaling.CODE:
-        found += _in_code(count, sql=sql, has_request=bool(found))
+        steps += _in_code(count, sql=sql, has_request=bool(steps))
         if engine.is_flink_release:
-            found.append(_why_no_override(engine))
+            steps.append(_why_no_override(engine))
     elif engine.rescaling is Rescaling.CLUSTER_SETTING:
-        found.append(
+        steps.append(
             f"This version reads {_OVERRIDES} from the cluster's configuration only; as an option of the job it has no"
             " effect. Restart the JobManager, and start the job from its newest checkpoint."
         )
-    return tuple(found)
+    return tuple(steps)
 
 
 def conditions_of(engine: EngineCapabilities) -> tuple[Precondition, ...]:

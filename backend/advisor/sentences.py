@@ -80,22 +80,22 @@ def cause_words(situation: Situation) -> str:
 
 def will_not_cure(situation: Situation) -> tuple[str, ...]:
     """Return the problems that remain in every checkpoint mode (R-UC-3, R-UC-4)."""
-    found = [cause_words(situation), "slow savepoints: they are always aligned"]
+    sentences = [cause_words(situation), "slow savepoints: they are always aligned"]
     slow_sync = [r.sync_ms for r in situation.recorded if r.sync_ms is not None]
     if slow_sync and max(slow_sync) >= 1:
-        found.append(f"the sync part of snapshots, here up to {say.duration(max(slow_sync))}")
-    return tuple(found)
+        sentences.append(f"the sync part of snapshots, here up to {say.duration(max(slow_sync))}")
+    return tuple(sentences)
 
 
 def withdrawn_if(situation: Situation, proposed: Setting) -> tuple[str, ...]:
     """Return the changes after which the advice is no longer valid."""
-    found = [
+    conditions = [
         "back-pressure falls below 50 %, or checkpoints become healthy without the change",
         "writing takes more than half of the duration: then the store is the bottleneck",
         "the vertex behind the queues gets more capacity",
     ]
     if proposed.aligned_timeout_ms:
-        found.append(f"barriers of healthy checkpoints take nearly {say.duration(proposed.aligned_timeout_ms)}")
+        conditions.append(f"barriers of healthy checkpoints take nearly {say.duration(proposed.aligned_timeout_ms)}")
     if not situation.engine.overtakes_everywhere:
-        found.append("the queue is at a broadcast or pointwise exchange: unaligned barriers do not overtake there")
-    return tuple(found)
+        conditions.append("the queue is at a broadcast or pointwise exchange: unaligned barriers do not overtake there")
+    return tuple(conditions)

@@ -40,11 +40,11 @@ def answered(situation: Situation, choice: TierChoice, predict: Callable[[WhatIf
     except NotModelledError:
         return choice
     # What a card does not show is not stored.
-    found = (
+    answers = (
         a if a.outcome is None else replace(a, outcome=replace(a.outcome, durations_ms=(), failures=(), notes=()))
         for a in predictor.answers
     )
-    return replace(choice, answers=tuple(found))
+    return replace(choice, answers=tuple(answers))
 
 
 class _Job:
@@ -68,7 +68,7 @@ class _Job:
             return None
 
     def _outcome(self, what_if: WhatIf, tier: Tier) -> Outcome:
-        found = self._outcomes.get((what_if, tier))
-        if found is None:
-            self._outcomes[what_if, tier] = found = tiers.predict(self.tiered, what_if, tier)
-        return found
+        outcome = self._outcomes.get((what_if, tier))
+        if outcome is None:
+            self._outcomes[what_if, tier] = outcome = tiers.predict(self.tiered, what_if, tier)
+        return outcome

@@ -321,14 +321,14 @@ def drain_times(situation: Situation) -> list[float]:
     if situation.queues is None:
         return []
     topology, queues = situation.evidence.topology, situation.queues
-    found = []
+    times_ms = []
     for vertex in topology.vertices:
         speed = situation.drain_bytes_per_ms.get(vertex.id)
         queued = sum(sum(queues.out_bytes.get(u, ())) for u in topology.upstream(vertex.id))
         queued += sum(queues.in_bytes.get(vertex.id, ()))
         if speed and topology.upstream(vertex.id):
-            found.append(queued / speed)
-    return found
+            times_ms.append(queued / speed)
+    return times_ms
 
 
 def _recorded(checkpoint: Checkpoint, evidence: JobEvidence, walked: Phases | None) -> Recorded:
@@ -481,15 +481,15 @@ def _taken(readings: Sequence[VertexPressure]) -> dict[VertexId, _Taken]:
 
 def _steps(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
     """Return the busy milliseconds per record at the slowest subtask of each vertex."""
-    found: dict[VertexId, float] = {}
+    steps: dict[VertexId, float] = {}
     for vertex_id, own in taken.items():
         rates = own.records_per_s
         count = min(own.busy.size, rates.size)
         costs = own.busy[:count] * 1000 / np.where(rates[:count] > 0, rates[:count], np.nan)
         most = highest_of(costs)
         if most is not None:
-            found[vertex_id] = most
-    return found
+            steps[vertex_id] = most
+    return steps
 
 
 def _intake(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, tuple[float, ...]]:
@@ -521,10 +521,10 @@ def _grown(before: Sequence[int | None], after: Sequence[int | None]) -> Floats:
 
 
 def _by_vertex(readings: Sequence[VertexPressure]) -> dict[VertexId, list[VertexPressure]]:
-    found: dict[VertexId, list[VertexPressure]] = {}
+    vertex_pressures: dict[VertexId, list[VertexPressure]] = {}
     for reading in readings:
-        found.setdefault(reading.vertex_id, []).append(reading)
-    return found
+        vertex_pressures.setdefault(reading.vertex_id, []).append(reading)
+    return vertex_pressures
 
 
 def _store_speed(recorded: Sequence[Recorded]) -> float | None:

@@ -103,12 +103,12 @@ class TierChoice:
 
         A series ends ``HOLDS`` after its first choice, or with settings that were not chosen.
         """
-        found = self.series
+        series = self.series
         if self.config != config:
             if config is None or self.limit_bytes is None or not self._is_followed_by(config):
                 return None
-            found = found or Series(began_at=self.made_at, limit_bytes=self.limit_bytes)
-        return found if found is not None and now - found.began_at <= HOLDS else None
+            series = series or Series(began_at=self.made_at, limit_bytes=self.limit_bytes)
+        return series if series is not None and now - series.began_at <= HOLDS else None
 
     def _is_followed_by(self, config: CheckpointConfig) -> bool:
         """Return whether settings are those of a choice: the best one, or the best of a mode that has to stay.

@@ -118,16 +118,16 @@ def _of_ended(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
     newest = signal.ended[-int(settings["window_count"]) :]
-    found = [c for c in newest if c.reason is FailureReason.EXPIRED]
+    expired = [c for c in newest if c.reason is FailureReason.EXPIRED]
     if not newest:
         return clear(signal, "no checkpoint has ended yet")
-    if len(found) < settings["expired_min_count"]:
-        return clear(signal, f"{len(found)} of the {len(newest)} newest ended checkpoints expired")
-    last = found[-1]
+    if len(expired) < settings["expired_min_count"]:
+        return clear(signal, f"{len(expired)} of the {len(newest)} newest ended checkpoints expired")
+    last = expired[-1]
     after = f" after {say.duration(last.duration_ms)}" if last.duration_ms is not None else ""
     summary = f"{signal.name}: checkpoint {last.checkpoint_id} expired{after}"
-    more = f"{say.of_the_last(len(found), len(newest))} expired. " if len(found) > 1 else ""
-    return active(signal, summary, f"{more}{_how_often(signal)}", signal.place, _linked(found), value=len(found))
+    more = f"{say.of_the_last(len(expired), len(newest))} expired. " if len(expired) > 1 else ""
+    return active(signal, summary, f"{more}{_how_often(signal)}", signal.place, _linked(expired), value=len(expired))
 
 
 def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -228,39 +228,39 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
         return _calm(settings, signal, "the timeout is not known")
     if (unread := _unread(signal)) is not None:
         return unread
-    found = predict(opened.running, opened.past, past_min_count=int(settings["past_min_count"]))
-    if found is None:
+    finish = predict(opened.running, opened.past, past_min_count=int(settings["past_min_count"]))
+    if finish is None:
         return _calm(settings, signal, "every subtask has acknowledged")
     age_ms, usual_ratio = opened.running.elapsed_ms, settings["confidence_min_ratio"]
     lately = any(c.reason is FailureReason.EXPIRED for c in signal.ended[-FINISH_LATELY_COUNT:])
     is_one = is_warned(
-        found.expiry_ratio,
+        finish.expiry_ratio,
         age_ms=age_ms,
         timeout_ms=timeout_ms,
         has_expired_lately=lately,
         warn_ratio=usual_ratio,
     )
-    if found.expiry_ratio is None:
+    if finish.expiry_ratio is None:
         if not is_one:
-            return _calm(settings, signal, found.words)
+            return _calm(settings, signal, finish.words)
         used = say.percent(FINISH_UNKNOWN_RATIO)
         summary = f"has used up more than {used} of its timeout of {say.duration(timeout_ms)}"
-        return _times_out(signal, opened, summary, f"Its finish is {found.words}", FINISH_UNKNOWN_RATIO)
+        return _times_out(signal, opened, summary, f"Its finish is {finish.words}", FINISH_UNKNOWN_RATIO)
     if not is_one:
-        why = f"checkpoint {opened.checkpoint_id} {found.words}"
-        if found.expiry_ratio >= _UNDECIDED_RATIO:
+        why = f"checkpoint {opened.checkpoint_id} {finish.words}"
+        if finish.expiry_ratio >= _UNDECIDED_RATIO:
             # A probability near the limit crosses it many times. The reading is unknown, so that not every crossing
             # begins or ends an episode.
             return Reading(ReadingKind.UNKNOWN, why)
         return _calm(settings, signal, why)
     summary = f"will probably exceed its timeout of {say.duration(timeout_ms)}"
-    words = f"It {found.words}"
+    words = f"It {finish.words}"
     least, why_less = warned_from(usual_ratio, age_ms=age_ms, timeout_ms=timeout_ms, has_expired_lately=lately)
-    if why_less is not None and found.expiry_ratio < usual_ratio:
+    if why_less is not None and finish.expiry_ratio < usual_ratio:
         # Whoever compares the probability with the setting would ask why the alert fires.
         enough = f"from {say.percent(least)} on instead of {say.percent(usual_ratio)}"
         words += f". The alert fires {enough}, because {why_less}"
-    return _times_out(signal, opened, summary, words, found.expiry_ratio)
+    return _times_out(signal, opened, summary, words, finish.expiry_ratio)
 
 
 def _times_out(signal: JobSignal, opened: OpenSignal, what: str, words: str, value: float) -> Reading:
@@ -356,12 +356,12 @@ def _unreadable(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 def _how_often(signal: JobSignal) -> str:
     """Return a sentence on a cause that strikes only some checkpoints, or an empty text."""
-    found = signal.intermittence
-    if found is None:
+    intermittence = signal.intermittence
+    if intermittence is None:
         return ""
-    when = f", {found.condition}" if found.condition is not None else ""
-    since = found.since.strftime("%Y-%m-%d %H:%M:%S UTC")
-    struck = f"{found.struck_count} of {found.checkpoint_count} checkpoints since {since}"
+    when = f", {intermittence.condition}" if intermittence.condition is not None else ""
+    since = intermittence.since.strftime("%Y-%m-%d %H:%M:%S UTC")
+    struck = f"{intermittence.struck_count} of {intermittence.checkpoint_count} checkpoints since {since}"
     return f"The cause is intermittent: it struck {struck}{when}. "
 
 

@@ -55,21 +55,21 @@ def growing(settings: RuleSettings, signal: JobSignal) -> Reading:
     """Evaluate whether the state or the duration of checkpoints has multiplied within days."""
     if not signal.is_growth_read:
         return Reading(ReadingKind.UNKNOWN, "its history has not been read yet")
-    found = signal.growth
-    if found is None:
+    growth = signal.growth
+    if growth is None:
         return clear(signal, "nothing has doubled within the known days, or the input explains it")
-    text = sentence(found)
-    if found.ratio < settings["growth_min_ratio"]:
+    text = sentence(growth)
+    if growth.ratio < settings["growth_min_ratio"]:
         return clear(signal, text)
-    left_s = None if found.timeout_in is None else found.timeout_in.total_seconds()
+    left_s = None if growth.timeout_in is None else growth.timeout_in.total_seconds()
     is_soon = left_s is not None and left_s <= settings["timeout_within_s"]
-    if found.is_filling and not is_soon:
+    if growth.is_filling and not is_soon:
         return clear(signal, text)
-    if found.input_ratio is None and not is_soon:
+    if growth.input_ratio is None and not is_soon:
         # Its input may have grown as well.
         return clear(signal, text)
     summary = f"{signal.name}: {text}"
     linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
     # Nothing need hold the barrier yet.
     where = "" if signal.place.vertex is None else None
-    return active(signal, summary, "", signal.place, linked, value=found.ratio, where=where)
+    return active(signal, summary, "", signal.place, linked, value=growth.ratio, where=where)

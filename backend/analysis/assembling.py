@@ -164,8 +164,8 @@ def with_earlier(
     The spans may share an end with each other and with the evidence's own readings. Each reading counts once.
     """
     newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
-    found = {(r.observed_at, r.vertex_id): r for r in readings if r.observed_at < newest}
-    return replace(evidence, earlier_pressure=tuple(found.values()), config_before=config_before)
+    earlier = {(r.observed_at, r.vertex_id): r for r in readings if r.observed_at < newest}
+    return replace(evidence, earlier_pressure=tuple(earlier.values()), config_before=config_before)
 
 
 def first_trigger_under(changed_at: datetime | None, ended: Iterable[tuple[datetime, datetime]]) -> datetime | None:

@@ -125,8 +125,8 @@ def _why_unused(situation: Situation, choice: TierChoice | None) -> str | None:
 
 def _in_present_mode(choice: TierChoice, now: Scored) -> Scored | None:
     """Return the best settings that differ from the present ones in the interval at most; None if none are known."""
-    found = (s for s in (choice.best, *choice.by_mode) if s is not None)
-    return next((s for s in found if _topic(now.chosen, s.chosen) is Topic.INTERVAL), None)
+    candidates = (s for s in (choice.best, *choice.by_mode) if s is not None)
+    return next((s for s in candidates if _topic(now.chosen, s.chosen) is Topic.INTERVAL), None)
 
 
 def _is_worth(now: Scored, best: Scored) -> bool:
@@ -151,13 +151,13 @@ def _recommendation(
     current, proposed = with_needed(situation, *_settings(now.chosen, best.chosen))
     changes = changes_of(situation.engine, current, proposed)
     expected = _expected(situation, proposed, now, best, choice, losses)
-    found = {e.metric: e.predicted for e in expected}
-    duration, persisted = found[Metric.DURATION], found[Metric.PERSISTED]
+    predicted = {e.metric: e.predicted for e in expected}
+    duration, persisted = predicted[Metric.DURATION], predicted[Metric.PERSISTED]
     lost = next(e for e in expected if e.metric is Metric.LOST)
     is_longer = best.chosen.interval_ms > now.chosen.interval_ms
     is_new_mode = topic is Topic.MODE
     overtakes = best.chosen.mode is not Mode.ALIGNED
-    restore = found.get(Metric.RESTORE)
+    restore = predicted.get(Metric.RESTORE)
     risks: tuple[str, ...] = ()
     if is_new_mode and overtakes:
         risks += unaligned_risks(situation, persisted, restore, every_ms=best.chosen.interval_ms)
@@ -270,13 +270,13 @@ def _expected(
     method = (
         f"fast simulation of the job's model; {choice.error_words}. The interval holds 90 % of the next checkpoints"
     )
-    found = [
+    effects = [
         _one(Metric.DURATION, situation.duration_ms, best.duration_ms, method, is_at_least=situation.is_cut_off),
         _one(Metric.PERSISTED, median(r.persisted_bytes for r in situation.recorded), best.persisted_bytes, method),
     ]
     if situation.expired_ratio or best.expired_ratio.high > 0:
-        found.append(_one(Metric.EXPIRED, situation.expired_ratio, best.expired_ratio, method))
-    expected = situation.predictor.expected(proposed, found)
+        effects.append(_one(Metric.EXPIRED, situation.expired_ratio, best.expired_ratio, method))
+    expected = situation.predictor.expected(proposed, effects)
     persisted = next(e.predicted for e in expected if e.metric is Metric.PERSISTED)
     restore = longer_restore(situation, persisted) if best.chosen.mode is not Mode.ALIGNED else ()
     return (*expected, *restore, _lost(now, best, losses))

@@ -274,11 +274,11 @@ def _modes(job: _Job) -> list[Chosen]:
     if refusal_of_modes(situation) is not None:
         return []
     cap = present.inflight_cap_bytes
-    found = [replace(present, mode=Mode.ALIGNED, aligned_timeout_ms=None)]
+    chosen = [replace(present, mode=Mode.ALIGNED, aligned_timeout_ms=None)]
     always = replace(present, mode=Mode.UNALIGNED, aligned_timeout_ms=0)
-    found.append(always)
+    chosen.append(always)
     if situation.engine.has_in_flight_cap:
-        found += [replace(always, inflight_cap_bytes=c) for c in (*_CAPS_BYTES, None) if c != cap]
+        chosen += [replace(always, inflight_cap_bytes=c) for c in (*_CAPS_BYTES, None) if c != cap]
     if situation.engine.has_aligned_timeout:
         low = aligned_timeout.bounds(situation, 0.0).low_ms
         high = job.model.settings.timeout_ms / TIMEOUT_MARGIN
@@ -286,14 +286,14 @@ def _modes(job: _Job) -> list[Chosen]:
             fits = [ms for ms in _intervals(job, timeout) if ms >= present.interval_ms]
             if fits:
                 mode = Mode.ALIGNED_WITH_TIMEOUT
-                found.append(replace(present, mode=mode, aligned_timeout_ms=timeout, interval_ms=fits[0]))
-    return found
+                chosen.append(replace(present, mode=mode, aligned_timeout_ms=timeout, interval_ms=fits[0]))
+    return chosen
 
 
 def _intervals(job: _Job, aligned_timeout_ms: int | None) -> list[int]:
     """Return the intervals within the hard bounds."""
-    found = job.losses.intervals(aligned_timeout_ms or 0)
-    return [ms for ms in found if job.interval_max_ms is None or ms <= job.interval_max_ms]
+    intervals = job.losses.intervals(aligned_timeout_ms or 0)
+    return [ms for ms in intervals if job.interval_max_ms is None or ms <= job.interval_max_ms]
 
 
 def _neighbours(job: _Job, chosen: Chosen) -> list[Chosen]:
@@ -336,7 +336,7 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     more = _mean_ms(outcome, timeout) + _mean(waits) - simulated.value
     written = outcome.persisted_mean_bytes
     written = (outcome.persisted_bytes.value if written is None else written) + _mean(overtaken)
-    found = Scored(
+    scored = Scored(
         chosen=chosen,
         lost_ratio=0.0,
         heavy_ratio=job.heavy_ratio(chosen, persisted, written),
@@ -348,7 +348,7 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
         bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter).value,
     )
     durations = job.hangs.samples(simulated.value, no_shorter) + more
-    return replace(found, lost_ratio=_loss(job, found, durations, written))
+    return replace(scored, lost_ratio=_loss(job, scored, durations, written))
 
 
 def _mean_ms(outcome: Outcome, timeout_ms: float) -> float:
@@ -378,24 +378,24 @@ def _loss(job: _Job, one: Scored, durations: Floats, persisted: float) -> float:
     return work + (age + persisted / per_ms) / job.losses.between.value
 
 
-def _share_above(limit: float, found: Interval) -> float:
+def _share_above(limit: float, interval: Interval) -> float:
     """Return the share of checkpoints above a limit. They are log-normal, and ``found`` holds 90 % of them."""
-    if found.value <= 0 or found.high <= found.value:
-        return float(found.value > limit)
-    spread = max(1e-9, log(found.high / found.value)) / NormalDist().inv_cdf(0.95)
-    return 1 - NormalDist(log(found.value), spread).cdf(log(limit))
+    if interval.value <= 0 or interval.high <= interval.value:
+        return float(interval.value > limit)
+    spread = max(1e-9, log(interval.high / interval.value)) / NormalDist().inv_cdf(0.95)
+    return 1 - NormalDist(log(interval.value), spread).cdf(log(limit))
 
 
 def _with_best_interval(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     """Return the settings at the interval with the least loss, by the closed form; None if no interval fits."""
     moved = (replace(chosen, interval_ms=ms) for ms in _intervals(job, chosen.aligned_timeout_ms))
-    found = [s for one in moved if (s := _scored(job, one, outcome)) is not None]
-    calm = _calm(job, found)
-    best = min(calm, key=_order(found), default=None)
+    candidates = [s for one in moved if (s := _scored(job, one, outcome)) is not None]
+    calm = _calm(job, candidates)
+    best = min(calm, key=_order(candidates), default=None)
     return None if best is None else _nearest(job, best, calm)
 
 
-def _nearest(job: _Job, best: Scored, found: Sequence[Scored]) -> Scored:
+def _nearest(job: _Job, best: Scored, scored: Sequence[Scored]) -> Scored:
     """Return the best settings, or those that lose hardly more at an interval nearer to the present one.
 
     The nearer interval is taken only if writes hang now and then. How often they hang is known from only some twenty
@@ -403,20 +403,20 @@ def _nearest(job: _Job, best: Scored, found: Sequence[Scored]) -> Scored:
     """
     if not job.hangs.count:
         return best
-    order = _order(found)
+    order = _order(scored)
     limit, most = order(best)[0], best.lost_ratio * (1 + _EVEN_IF_HUNG_RATIO)
-    even = [s for s in found if _mode_of(s.chosen) == _mode_of(best.chosen) and s.lost_ratio <= most]
+    even = [s for s in scored if _mode_of(s.chosen) == _mode_of(best.chosen) and s.lost_ratio <= most]
     even = [s for s in even if order(s)[0] <= limit]
     return min(even, key=lambda s: abs(log(s.chosen.interval_ms / job.present.interval_ms)))
 
 
-def _allowed(job: _Job, found: Sequence[Scored]) -> list[Scored]:
+def _allowed(job: _Job, scored: Sequence[Scored]) -> list[Scored]:
     """Return the settings that may be chosen: the present ones, and those that R-INT-3 allows.
 
     That rule is no hard bound. If all settings that it allows break the hard bounds, others may be chosen that break
     them clearly less, if their checkpoints end before the next is due and their interval is not shorter than now.
     """
-    calm, order = _calm(job, found), _order(found)
+    calm, order = _calm(job, scored), _order(scored)
     least = min((order(s)[0] for s in calm), default=0.0) - 2 * BOUND_SLACK
 
     def is_allowed(one: Scored) -> bool:
@@ -425,33 +425,33 @@ def _allowed(job: _Job, found: Sequence[Scored]) -> list[Scored]:
         is_open = one.usual_ms > one.chosen.interval_ms or one.chosen.interval_ms < job.present.interval_ms
         return order(one)[0] < least and not is_open
 
-    return [s for s in found if is_allowed(s)]
+    return [s for s in scored if is_allowed(s)]
 
 
-def _calm(job: _Job, found: Sequence[Scored]) -> list[Scored]:
+def _calm(job: _Job, scored: Sequence[Scored]) -> list[Scored]:
     """Return the settings whose checkpoints run for at most half of the time (R-INT-3).
 
     If there are none, return those whose interval is not shorter than now.
     """
-    calm = [s for s in found if s.usual_ms <= OPEN_MAX_RATIO * s.chosen.interval_ms]
-    return calm or [s for s in found if s.chosen.interval_ms >= job.present.interval_ms]
+    calm = [s for s in scored if s.usual_ms <= OPEN_MAX_RATIO * s.chosen.interval_ms]
+    return calm or [s for s in scored if s.chosen.interval_ms >= job.present.interval_ms]
 
 
 # --- the choice -----------------------------------------------------------------------------------------------------
 
 
-def _ranked(found: Sequence[Scored]) -> list[Scored]:
+def _ranked(scored: Sequence[Scored]) -> list[Scored]:
     """Return the settings, best first: those that break a hard bound least, and among these the least loss."""
-    return sorted(found, key=_order(found))
+    return sorted(scored, key=_order(scored))
 
 
-def _order(found: Sequence[Scored]) -> Callable[[Scored], tuple[float, float]]:
+def _order(scored: Sequence[Scored]) -> Callable[[Scored], tuple[float, float]]:
     """Return the key by which settings are compared: first how far they exceed the bounds, then what they lose.
 
     The bounds are the smallest shares among all settings, plus some slack.
     """
-    expired = min((s.bound_ratio for s in found), default=0.0) + BOUND_SLACK
-    heavy = min((s.heavy_ratio for s in found), default=0.0) + 2 * BOUND_SLACK
+    expired = min((s.bound_ratio for s in scored), default=0.0) + BOUND_SLACK
+    heavy = min((s.heavy_ratio for s in scored), default=0.0) + 2 * BOUND_SLACK
     return lambda s: (max(0.0, s.bound_ratio - expired) + max(0.0, s.heavy_ratio - heavy), s.lost_ratio)
 
 
@@ -463,9 +463,9 @@ def _preferred(job: _Job, ranked: Sequence[Scored]) -> Scored:
     """
     order, present = _order(ranked), job.present
 
-    def least(found: Iterable[Scored], above: float) -> Scored | None:
+    def least(scored: Iterable[Scored], above: float) -> Scored | None:
         """Return the best of ``found``, if it breaks no more bounds than the best and loses hardly more."""
-        one = min(found, key=order, default=None)
+        one = min(scored, key=order, default=None)
         limit = order(ranked[0])
         is_even = one is not None and order(one)[0] <= limit[0] and one.lost_ratio - limit[1] < above
         return one if is_even else None
@@ -494,9 +494,9 @@ def _has_cap_of(one: Scored, present: Chosen) -> bool:
 def _error_ratio(model: JobModel) -> tuple[float | None, str]:
     """Return how far the model was from the durations of checkpoints that it had not seen, and a text about that."""
     errors = model.calibration.errors if model.calibration is not None else ()
-    found = next((e for e in errors if e.measure == DURATION), None)
-    if found is None or found.error_ratio is None:
+    error = next((e for e in errors if e.measure == DURATION), None)
+    if error is None or error.error_ratio is None:
         return None, "the model could not be scored on checkpoints that it had not seen"
-    count = say.checkpoints(found.sample_count)
-    text = f"the model was {say.percent(abs(found.error_ratio))} from the durations of {count} that it had not seen"
-    return found.error_ratio, text
+    count = say.checkpoints(error.sample_count)
+    text = f"the model was {say.percent(abs(error.error_ratio))} from the durations of {count} that it had not seen"
+    return error.error_ratio, text

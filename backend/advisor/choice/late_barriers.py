@@ -61,9 +61,9 @@ class LateBarriers:
         and the simulation is the careful guess.
         """
         rows = [r for r in recorded if r.travel_ms is not None]
-        found = _latest_vertex(situation)
-        read = None if found is None else _read_at_full_speed(situation, found)
-        if situation.mode is not Mode.ALIGNED or len(rows) < _CHECKPOINTS_MIN or found is None or read is None:
+        latest = _latest_vertex(situation)
+        read = None if latest is None else _read_at_full_speed(situation, latest)
+        if situation.mode is not Mode.ALIGNED or len(rows) < _CHECKPOINTS_MIN or latest is None or read is None:
             return cls.none()
         travel = np.array([r.travel_ms for r in rows], dtype=np.float64)
         rest = np.array([r.duration_ms for r in rows]) - travel
@@ -73,7 +73,7 @@ class LateBarriers:
         if more <= max(NOISE_MS, _STANDARD_ERRORS_MIN * float(travel.std()) / len(rows) ** 0.5):
             return cls.none()
         excess = np.maximum(0.0, travel - usual)
-        is_late = np.array([_late_shares(r, found, usual, read.size) for r in rows])
+        is_late = np.array([_late_shares(r, latest, usual, read.size) for r in rows])
         return cls(excess * more / excess.mean(), usual, is_late * read)
 
     def waits_ms(self, aligned_timeout_ms: int | None, cap_bytes: int | None) -> Floats:

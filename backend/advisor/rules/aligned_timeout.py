@@ -105,16 +105,16 @@ def choose(situation: Situation, recordings: Recordings) -> Choice | None:
     if limit.is_crossed or not situation.engine.has_aligned_timeout:
         return _at_once(situation, at_once, limit) if is_constant else None
     grid = _grid(limit)
-    found = [r for t in grid if (r := recordings.replay(t)) is not None]
-    if not found:
+    replays = [r for t in grid if (r := recordings.replay(t)) is not None]
+    if not replays:
         return None
-    best = min(found, key=lambda r: (_cost(situation, r), r.aligned_timeout_ms or 0))
+    best = min(replays, key=lambda r: (_cost(situation, r), r.aligned_timeout_ms or 0))
     depth = _depth(situation)
     rules = ["R-AT-1", "R-AT-2", "R-AT-3", *(["R-AT-5"] if depth > 1 else [])]
-    reasons = [*_bound_rows(situation, limit), _choice_row(situation, best, found)]
+    reasons = [*_bound_rows(situation, limit), _choice_row(situation, best, replays)]
     if depth > 1:
         reasons.append(_age_row(depth))
-    return Choice(best.aligned_timeout_ms or 0, tuple(rules), best, (at_once, *found), tuple(reasons))
+    return Choice(best.aligned_timeout_ms or 0, tuple(rules), best, (at_once, *replays), tuple(reasons))
 
 
 def choose_by_loss(situation: Situation, recordings: Recordings, losses: Losses) -> tuple[Choice, Loss] | None:
@@ -130,12 +130,12 @@ def choose_by_loss(situation: Situation, recordings: Recordings, losses: Losses)
     is_bounded = limit.is_crossed or not situation.engine.has_aligned_timeout
     grid = [] if is_bounded else _grid(limit)
     recordings.prepare(grid)
-    found = [x for t in (0, *grid) if (x := losses.best(t)) and x.keeps_bounds(now)]
-    if not found:
+    choices = [x for t in (0, *grid) if (x := losses.best(t)) and x.keeps_bounds(now)]
+    if not choices:
         return None
-    best = min(found, key=lambda x: x.ratio.value)
+    best = min(choices, key=lambda x: x.ratio.value)
     even = (1 + LOSS_EVEN_RATIO) * best.ratio.value
-    best = next((x for x in found if x.aligned_timeout_ms and x.ratio.value <= even), best)
+    best = next((x for x in choices if x.aligned_timeout_ms and x.ratio.value <= even), best)
     same = losses.of(best.aligned_timeout_ms, now.interval_ms)
     if same and same.keeps_bounds(now) and same.ratio.value <= (1 + LOSS_GAIN_MIN_RATIO) * best.ratio.value:
         best = same
@@ -198,10 +198,10 @@ def _at_once(situation: Situation, at_once: Replay, limit: Bounds) -> Choice:
 def _grid(limit: Bounds) -> list[int]:
     low = nice_ms(limit.low_ms)
     high = limit.high_ms if limit.high_ms is not None else 100.0 * low
-    found = [low]
-    while nice_ms(found[-1] + 1) <= high:
-        found.append(nice_ms(found[-1] + 1))
-    return found
+    grid = [low]
+    while nice_ms(grid[-1] + 1) <= high:
+        grid.append(nice_ms(grid[-1] + 1))
+    return grid
 
 
 def _cost(situation: Situation, r: Replay) -> float:
@@ -230,10 +230,10 @@ def _bound_rows(situation: Situation, limit: Bounds) -> list[EvidenceRow]:
     return rows
 
 
-def _choice_row(situation: Situation, best: Replay, found: list[Replay]) -> EvidenceRow:
+def _choice_row(situation: Situation, best: Replay, replays: list[Replay]) -> EvidenceRow:
     count = len(situation.recorded)
     text = (
-        f"least delay and writing of {len(found)} values between the bounds, replayed on the last {count} checkpoints"
+        f"least delay and writing of {len(replays)} values between the bounds, replayed on the last {count} checkpoints"
     )
     return EvidenceRow(
         text,

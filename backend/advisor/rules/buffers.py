@@ -278,8 +278,8 @@ def _period_ms(situation: Situation) -> int:
     """Return the period of debloating: what the cluster sets, or else the default of the version."""
     version, default = version_of(situation.version), None
     if situation.engine.is_flink_release and version is not None:
-        found = flink_options.option(_PERIOD_KEY, flink_options.nearest(version[:2]))
-        default = found.default if found is not None else None
+        option = flink_options.option(_PERIOD_KEY, flink_options.nearest(version[:2]))
+        default = option.default if option is not None else None
     text = cluster_setting(situation, _PERIOD_KEY) or default
     ms = flink_options.duration_ms(text) if text is not None else None
     return _PERIOD_MS if ms is None else max(2, ms)

@@ -93,9 +93,9 @@ def refusal_of_modes(situation: Situation) -> str | None:
     cause = _not_about_the_mode(situation)
     if cause is not None and cause.rule == "R-UC-2" and not _is_write_bound(situation):
         cause = None
-    found = cause or _useless(situation)
-    if found is not None:
-        return found.reason
+    refusal = cause or _useless(situation)
+    if refusal is not None:
+        return refusal.reason
     stuck = _not_overtaken(situation)
     return None if stuck is None else f"barriers do not overtake data before {situation.name(stuck)}"
 

@@ -379,15 +379,15 @@ def _after_failure(
         method += (
             f"; {failed} of {len(situation.recorded)} checkpoints failed, so the newest completed one is often older"
         )
-    found = [expect(Metric.REPLAYED, now.replay_ms.value, then.replay_ms, method)]
+    effects = [expect(Metric.REPLAYED, now.replay_ms.value, then.replay_ms, method)]
     if then.recovery_ms is None or now.recovery_ms is None:
-        return tuple(found), (_NO_RECOVERY,)
+        return tuple(effects), (_NO_RECOVERY,)
     method = (
         f"a restart of {say.duration(RESTART_MS.value)} (assumed) and the time to work off what was not processed, by a"
         f" job whose busiest subtask is busy {say.percent(use or 0.0)} of the time"
     )
-    found.append(expect(Metric.RECOVERY, now.recovery_ms.value, then.recovery_ms, method))
-    return tuple(found), ()
+    effects.append(expect(Metric.RECOVERY, now.recovery_ms.value, then.recovery_ms, method))
+    return tuple(effects), ()
 
 
 def _completed_ratio(situation: Situation) -> Interval:

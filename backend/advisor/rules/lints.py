@@ -65,8 +65,8 @@ def lints_of(situation: Situation) -> tuple[Lint, ...]:
     of_version = tuple(_of_version(situation))
     # The fault of the version says why the pause is not kept.
     explained = {pauses.NOT_KEPT} if any(x.code == version_faults.PAUSE_NOT_KEPT for x in of_version) else set()
-    found = [*(x for x in _of_settings(situation) if x.code not in explained), *of_version]
-    return tuple(sorted(found, key=lambda lint: list(LintLevel).index(lint.level)))
+    lints = [*(x for x in _of_settings(situation) if x.code not in explained), *of_version]
+    return tuple(sorted(lints, key=lambda lint: list(LintLevel).index(lint.level)))
 
 
 def rescaling_error(situation: Situation) -> Lint | None:
@@ -81,8 +81,8 @@ def rescaling_error(situation: Situation) -> Lint | None:
 
 def version_of(text: str | None) -> Version | None:
     """Return the version that the engine reports as three numbers; None if it is not known."""
-    found = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text or "")
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+    match = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text or "")
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 # --- errors of a version ------------------------------------------------------------------------------------------
@@ -283,14 +283,14 @@ def _multiplying(situation: Situation) -> Iterator[Lint]:
     )
 
 
-def _may_multiply(situation: Situation, found: multiplying.Multiplying) -> Lint:
-    before, after = (say.size(size) for size in found.sizes_bytes)
+def _may_multiply(situation: Situation, sign: multiplying.Multiplying) -> Lint:
+    before, after = (say.size(size) for size in sign.sizes_bytes)
     return Lint(
         "state-multiplies",
         LintLevel.WARNING,
-        f"The state of {situation.name(found.vertex_id)} may multiply with each restart",
-        f"It had {before} before the last restart and {after} after it, {say.times(found.factors[0])} as much, and kept"
-        f" its size otherwise. The vertex has {found.subtask_count} subtasks: if each of them restores the union list"
+        f"The state of {situation.name(sign.vertex_id)} may multiply with each restart",
+        f"It had {before} before the last restart and {after} after it, {say.times(sign.factors[0])} as much, and kept"
+        f" its size otherwise. The vertex has {sign.subtask_count} subtasks: if each of them restores the union list"
         " state of all and adds it to its own, it looks like this. One restart is not enough to tell it from a change"
         " of the input or of the job. The size after the next restart decides.",
         f"{_OWN_PART} If none does that, nothing is wrong.",

@@ -14,14 +14,14 @@ from backend.domain.advice import Metric
 
 def of_checkpoints(expected: Sequence[Expected]) -> tuple[Interval, Interval]:
     """Return the predicted duration and the predicted persisted bytes."""
-    found = {e.metric: e.predicted for e in expected}
-    return found[Metric.DURATION], found[Metric.PERSISTED]
+    predicted = {e.metric: e.predicted for e in expected}
+    return predicted[Metric.DURATION], predicted[Metric.PERSISTED]
 
 
 def effects_of(situation: Situation, chosen: Replay, proposed: Setting) -> tuple[Expected, ...]:
     """Return what a replayed mode would change: duration, persisted bytes, expired checkpoints and the restore."""
     before_bytes = median(r.persisted_bytes for r in situation.recorded)
-    found = [
+    effects = [
         Expected(
             Metric.DURATION,
             UNITS[Metric.DURATION],
@@ -37,10 +37,10 @@ def effects_of(situation: Situation, chosen: Replay, proposed: Setting) -> tuple
     if chosen.expired_ratio is not None:
         count = len(situation.recorded)
         method = f"share of the last {count} checkpoints whose replayed duration reaches the checkpoint timeout"
-        found.append(
+        effects.append(
             Expected(Metric.EXPIRED, UNITS[Metric.EXPIRED], situation.expired_ratio, chosen.expired_ratio, method)
         )
-    expected = situation.predictor.expected(proposed, found)
+    expected = situation.predictor.expected(proposed, effects)
     return (*expected, *longer_restore(situation, of_checkpoints(expected)[1]))
 
 
@@ -49,9 +49,9 @@ def longer_restore(situation: Situation, persisted: Interval) -> tuple[Expected,
 
     No what-if asks this: its restore is the whole outage.
     """
-    found = restore_ms(situation, persisted)
+    longer_ms = restore_ms(situation, persisted)
     method = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
-    return () if found is None else (expect(Metric.RESTORE, None, found, method),)
+    return () if longer_ms is None else (expect(Metric.RESTORE, None, longer_ms, method),)
 
 
 def restore_ms(situation: Situation, persisted: Interval) -> Interval | None:

@@ -67,10 +67,10 @@ def of_job(situation: Situation) -> Pauses | None:
     config = situation.evidence.config
     if config is None or not config.min_pause_ms or (config.max_concurrent or 1) > 1:
         return None
-    found = tuple(
+    pauses = tuple(
         p for a, b in pairwise(situation.evidence.checkpoints) if (p := _pause_ms(a, b, situation)) is not None
     )
-    return Pauses(config.min_pause_ms, found) if len(found) >= _MIN_COUNT else None
+    return Pauses(config.min_pause_ms, pauses) if len(pauses) >= _MIN_COUNT else None
 
 
 def _pause_ms(before: Checkpoint, after: Checkpoint, situation: Situation) -> float | None:
@@ -91,9 +91,9 @@ def lints_of(situation: Situation, config: CheckpointConfig) -> Iterator[Lint]:
 
     Flink's coordinator waits for the pause after the end of a checkpoint, and takes it as the interval if it is longer.
     """
-    found = of_job(situation)
-    if found is not None and not found.are_kept:
-        yield _not_kept(found)
+    pauses = of_job(situation)
+    if pauses is not None and not pauses.are_kept:
+        yield _not_kept(pauses)
         return
     if not config.min_pause_ms or config.interval_ms is None or config.min_pause_ms <= config.interval_ms:
         return
@@ -113,13 +113,13 @@ def lints_of(situation: Situation, config: CheckpointConfig) -> Iterator[Lint]:
     )
 
 
-def _not_kept(found: Pauses) -> Lint:
-    began = say.duration(max(0.0, median(found.short_ms) or 0.0))
+def _not_kept(pauses: Pauses) -> Lint:
+    began = say.duration(max(0.0, median(pauses.short_ms) or 0.0))
     return Lint(
         NOT_KEPT,
         LintLevel.WARNING,
-        found.headline,
-        f"{len(found.short_ms)} of {len(found.pauses_ms)} checkpoints began {began} (median) after the one before had"
+        pauses.headline,
+        f"{len(pauses.short_ms)} of {len(pauses.pauses_ms)} checkpoints began {began} (median) after the one before had"
         " ended. Why is not decided here: a checkpoint that is asked for over REST does not wait for the pause. Whether"
         " something asks for them would decide it.",
         "Look for a script or a scheduler that triggers checkpoints, in the JobManager's log and its REST access log.",

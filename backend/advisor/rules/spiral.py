@@ -73,13 +73,13 @@ def _restored(situation: Situation) -> Sequence[tuple[int, float]]:
     The list begins anew after a checkpoint whose in-flight data is not known.
     """
     ended = _completed(situation)
-    found: list[tuple[int, float]] = []
+    restored: list[tuple[int, float]] = []
     for at in sorted({at for at, _ in situation.evidence.exceptions}):
         newest = next((header for header, end in reversed(ended) if end <= at), None)
-        if newest is None or (found and found[-1][0] == newest.checkpoint_id):
+        if newest is None or (restored and restored[-1][0] == newest.checkpoint_id):
             continue
-        found = [] if newest.persisted_bytes is None else [*found, (newest.checkpoint_id, newest.persisted_bytes)]
-    return found
+        restored = [] if newest.persisted_bytes is None else [*restored, (newest.checkpoint_id, newest.persisted_bytes)]
+    return restored
 
 
 def _completed(situation: Situation) -> list[tuple[CheckpointHeader, datetime]]:

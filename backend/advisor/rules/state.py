@@ -230,8 +230,8 @@ def _changelog_directory(situation: Situation) -> str | None:
     if situation.engine.settings.changelog_directory is None:
         return None
     paths = (c.header.external_path for c in reversed(situation.evidence.checkpoints))
-    found = next((m for path in paths if path and (m := _CHECKPOINT_PATH.match(path))), None)
-    return None if found is None else f"{found[1]}/changelog"
+    match = next((m for path in paths if path and (m := _CHECKPOINT_PATH.match(path))), None)
+    return None if match is None else f"{match[1]}/changelog"
 
 
 def _directory_conditions(situation: Situation, directory: str | None) -> tuple[Precondition, ...]:

@@ -76,8 +76,8 @@ def _are_first_after(events: Sequence[datetime], report: HealthReport) -> bool:
 
 def _first_after(restarts: Sequence[datetime], checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     ordered = sorted(checkpoints, key=lambda c: c.header.triggered_at)
-    found = [next((c for c in ordered if c.header.triggered_at >= at), None) for at in restarts]
-    return [c for c in found if c is not None]
+    firsts = [next((c for c in ordered if c.header.triggered_at >= at), None) for at in restarts]
+    return [c for c in firsts if c is not None]
 
 
 def _by_input(report: HealthReport, evidence: JobEvidence, readings: Sequence[VertexPressure]) -> str | None:
@@ -97,7 +97,7 @@ def input_rates(readings: Sequence[VertexPressure]) -> list[Rate]:
     The counts show bursts and pauses of some seconds. The engine's own rates are means over a minute, in which a burst
     just before a checkpoint is hardly seen, so they are not used here.
     """
-    found: list[Rate] = []
+    rates: list[Rate] = []
     last: dict[str, VertexPressure] = {}
     for reading in readings:
         before = last.get(reading.vertex_id)
@@ -109,8 +109,8 @@ def input_rates(readings: Sequence[VertexPressure]) -> list[Rate]:
         grown = sum(own) - sum(old)
         # A count that only one of the two readings has would be taken for records of this time.
         if seconds > 0 and grown >= 0 and own and len(own) == len(old):
-            found.append((before.observed_at, reading.observed_at, grown / seconds))
-    return found
+            rates.append((before.observed_at, reading.observed_at, grown / seconds))
+    return rates
 
 
 def rate_at(checkpoint: Checkpoint, rates: Sequence[Rate]) -> float | None:

@@ -150,8 +150,8 @@ def predict(
         return Finish(Outlook.UNKNOWN, words)
     # The age of the open checkpoint does not change the mixture, so looks at several ages may share it.
     state = (open_.subtask_count, open_.acknowledged_count, open_.last_ack_ms, tuple(open_.first_barriers_ms.items()))
-    found = _finish(open_, kept((past,), ("mixture", *state), lambda: _Mixture(open_, alike)))
-    return replace(found, plain_rule_ms=None if open_.timeout_ms is None else FINISH_PLAIN_RATIO * open_.timeout_ms)
+    finish = _finish(open_, kept((past,), ("mixture", *state), lambda: _Mixture(open_, alike)))
+    return replace(finish, plain_rule_ms=None if open_.timeout_ms is None else FINISH_PLAIN_RATIO * open_.timeout_ms)
 
 
 def is_warned(

@@ -279,13 +279,13 @@ def _health(
 
 def _newest_slow(judged: Sequence[Checkpoint], config: CheckpointConfig | None) -> tuple[Checkpoint, ...]:
     limit = slow_limit_ms(config)
-    found: list[Checkpoint] = []
+    checkpoints: list[Checkpoint] = []
     for checkpoint in reversed(judged):
         duration = checkpoint.header.end_to_end_duration_ms
         if limit is None or duration is None or duration < limit:
             break
-        found.append(checkpoint)
-    return tuple(reversed(found))
+        checkpoints.append(checkpoint)
+    return tuple(reversed(checkpoints))
 
 
 def _overdue(

@@ -101,12 +101,12 @@ def reading_spans(checkpoint: Checkpoint, evidence: JobEvidence) -> list[Span]:
     than the times around the neighbours, because a rate needs the reading before and the one after.
     """
     took = checkpoint.header.end_to_end_duration_ms
-    found = None if took is None else neighbours_of(checkpoint, evidence, took)
-    if found is None:
+    neighbours = None if took is None else neighbours_of(checkpoint, evidence, took)
+    if neighbours is None:
         return []
     newest = min((r.observed_at for r in evidence.pressure), default=checkpoint.header.triggered_at)
     spans: list[Span] = []
-    for neighbour in found.quick[-_READ_AT_COUNT:]:
+    for neighbour in neighbours.quick[-_READ_AT_COUNT:]:
         since, until = _span(neighbour, evidence.now)
         since, until = since - _APART, until + _APART
         since = max(since, spans[-1][1]) if spans else since
@@ -128,14 +128,14 @@ def explained(
     """Return what was different in the checkpoint. ``named`` is the place that the verdict names, if it names one."""
     place = None if path is None else _place(path, phases, neighbours, evidence)
     where = named or (None if place is None else (place.vertex_id, place.subtasks))
-    found = [
+    reasons = [
         *_events(checkpoint, evidence, neighbours),
         *_at_readings(checkpoint, evidence, neighbours, where),
         *_written(checkpoint, neighbours),
     ]
     times = duration_ms / max(1.0, neighbours.usual_ms)
     if place is None:
-        return Outlier(neighbours.usual_ms, times, len(neighbours.quick), differences=tuple(found))
+        return Outlier(neighbours.usual_ms, times, len(neighbours.quick), differences=tuple(reasons))
     return Outlier(
         usual_ms=neighbours.usual_ms,
         times=times,
@@ -147,7 +147,7 @@ def explained(
         phase_ms=place.phase_ms,
         usual_phase_ms=place.usual_ms,
         extra_ms=place.extra_ms,
-        differences=(_place_words(place, evidence), *found),
+        differences=(_place_words(place, evidence), *reasons),
     )
 
 
@@ -178,38 +178,44 @@ def _place(path: CriticalPath, phases: Phases, neighbours: Neighbours, evidence:
         if c.details
     ]
     before, most = 0.0, float(NOISE_MS)
-    found: CriticalStep | None = None
+    critical_step: CriticalStep | None = None
     for step in path.steps:
         usual = median(reached_ms(other, phases, step) for other in compared)
         if usual is None:
             continue
         lateness = step.end_ms - usual
         if lateness - before > most:
-            most, found = lateness - before, step
+            most, critical_step = lateness - before, step
         before = lateness
-    if found is None:
+    if critical_step is None:
         return None
-    own = _durations(found.phase, phases[found.vertex_id])
-    alike = [_durations(found.phase, o[found.vertex_id]) for o in compared if found.vertex_id in o]
+    own = _durations(critical_step.phase, phases[critical_step.vertex_id])
+    alike = [
+        _durations(critical_step.phase, o[critical_step.vertex_id]) for o in compared if critical_step.vertex_id in o
+    ]
     rows = [row for row in alike if row.size == own.size]
     extra = own - column_medians(stacked(rows)) if rows else own
     # Of a subtask that did not acknowledge, the duration is not known: then it alone is named.
-    least = STANDOUT_RATIO * extra[found.subtask]
-    subtasks = indices_of(extra >= max(least, NOISE_MS)) or (found.subtask,)
-    took = float(own[found.subtask])
-    usual = median(float(row[found.subtask]) for row in rows if row[found.subtask] >= 0)
-    at = phases[found.vertex_id][found.subtask]
-    is_cut = not at.is_acknowledged and (found.phase is Phase.ACK_WAIT or at.first_barrier_ms is None)
+    least = STANDOUT_RATIO * extra[critical_step.subtask]
+    subtasks = indices_of(extra >= max(least, NOISE_MS)) or (critical_step.subtask,)
+    took = float(own[critical_step.subtask])
+    usual = median(float(row[critical_step.subtask]) for row in rows if row[critical_step.subtask] >= 0)
+    at = phases[critical_step.vertex_id][critical_step.subtask]
+    is_cut = not at.is_acknowledged and (critical_step.phase is Phase.ACK_WAIT or at.first_barrier_ms is None)
     # The way of the barrier counts from the trigger. What an open acknowledgement waited for includes the snapshot, so
     # the neighbours have no such duration.
-    least_ms = float(found.end_ms if found.phase is Phase.START_DELAY else found.end_ms - found.start_ms)
+    least_ms = float(
+        critical_step.end_ms
+        if critical_step.phase is Phase.START_DELAY
+        else critical_step.end_ms - critical_step.start_ms
+    )
     return _Place(
-        vertex_id=found.vertex_id,
-        subtasks=subtasks if found.subtask in subtasks else (found.subtask,),
+        vertex_id=critical_step.vertex_id,
+        subtasks=subtasks if critical_step.subtask in subtasks else (critical_step.subtask,),
         count=own.size,
-        phase=found.phase,
+        phase=critical_step.phase,
         phase_ms=None if is_cut or np.isnan(took) else took,
-        usual_ms=None if is_cut and found.phase is Phase.ACK_WAIT else usual,
+        usual_ms=None if is_cut and critical_step.phase is Phase.ACK_WAIT else usual,
         extra_ms=most,
         least_ms=least_ms if is_cut else None,
     )
@@ -305,12 +311,12 @@ _SETTING_WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 def _changed_settings(before: CheckpointConfig, after: CheckpointConfig) -> str:
     """Return the settings that changed, with both values. A setting that was not reported once is left out."""
-    found: list[str] = []
+    changed: list[str] = []
     for name, (word, of) in _SETTING_WORDS.items():
         old, new = getattr(before, name), getattr(after, name)
         if old is not None and new is not None and old != new:
-            found.append(f"{word} from {of(old)} to {of(new)}")
-    return say.listed(found)
+            changed.append(f"{word} from {of(old)} to {of(new)}")
+    return say.listed(changed)
 
 
 def _written(checkpoint: Checkpoint, neighbours: Neighbours) -> Iterator[str]:

@@ -143,8 +143,8 @@ def ended_at(header: CheckpointHeader) -> datetime:
 
 def tasks_in(evidence: JobEvidence, statuses: frozenset[str]) -> list[tuple[VertexId, tuple[int, ...]]]:
     """Return the vertices with subtasks in one of these states of the engine, each with these subtasks."""
-    found = [(p.vertex_id, tuple(i for i, s in enumerate(p.statuses) if s in statuses)) for p in evidence.placements]
-    return [(vertex_id, subtasks) for vertex_id, subtasks in found if subtasks]
+    tasks = [(p.vertex_id, tuple(i for i, s in enumerate(p.statuses) if s in statuses)) for p in evidence.placements]
+    return [(vertex_id, subtasks) for vertex_id, subtasks in tasks if subtasks]
 
 
 def _unlisted_count(evidence: JobEvidence, headers: Sequence[CheckpointHeader]) -> int:
@@ -157,12 +157,12 @@ def _unlisted_count(evidence: JobEvidence, headers: Sequence[CheckpointHeader]) 
     if counts is None:
         return 0
     failed = sum(h.status is CheckpointStatus.FAILED for h in headers)
-    found = max(0, counts.failed - failed)
+    unlisted_count = max(0, counts.failed - failed)
     if evidence.failed_unlisted_count is not None:
         # Counters of an earlier coordinator are of another time.
-        found = min(evidence.failed_unlisted_count, counts.failed)
+        unlisted_count = min(evidence.failed_unlisted_count, counts.failed)
     newest = max((h.checkpoint_id for h in headers), default=0)
     if len(headers) >= CHECKPOINTS_MAX and not counts.restored and newest <= counts.total:
         # The ids of such a run begin with 1, and what is refused gets none.
-        found = min(found, counts.total - newest)
-    return found
+        unlisted_count = min(unlisted_count, counts.total - newest)
+    return unlisted_count

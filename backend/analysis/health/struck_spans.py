@@ -30,7 +30,7 @@ def struck_spans(evidence: JobEvidence) -> list[tuple[datetime, datetime]]:
     if not report.is_mixed:
         return []
     newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
-    found: list[tuple[datetime, datetime]] = []
+    spans: list[tuple[datetime, datetime]] = []
     seen = datetime.min.replace(tzinfo=UTC)
     chosen = (*report.struck[-_STRUCK_COUNT:], *report.quick[-_QUICK_COUNT:])
     for checkpoint in sorted(chosen, key=lambda c: c.header.triggered_at):
@@ -39,6 +39,6 @@ def struck_spans(evidence: JobEvidence) -> list[tuple[datetime, datetime]]:
         since = max(seen, header.triggered_at - READ_BEFORE)
         until = min(newest, header.triggered_at + took + READ_AFTER)
         if since < until:
-            found.append((since, until))
+            spans.append((since, until))
             seen = until
-    return found
+    return spans

@@ -302,31 +302,31 @@ def _path_cause(longer: Side, other: Side, sign: int) -> Cause | None:
     if path is None:
         return None
     before, most = 0.0, 0.0
-    found: CriticalStep | None = None
+    critical_step: CriticalStep | None = None
     for step in path.steps:
         at_ms = reached_ms(other.phases, longer.phases, step)
         if at_ms is None:
             continue
         lateness = step.end_ms - at_ms
         if lateness - before > most:
-            most, found = lateness - before, step
+            most, critical_step = lateness - before, step
         before = lateness
-    if found is None or round(most) <= 0:
+    if critical_step is None or round(most) <= 0:
         return None
-    own = longer.phases[found.vertex_id][found.subtask]
-    measure = next((m for m, phase in _PHASES.items() if phase is found.phase), None)
+    own = longer.phases[critical_step.vertex_id][critical_step.subtask]
+    measure = next((m for m, phase in _PHASES.items() if phase is critical_step.phase), None)
     whole = None
     if measure is not None:
-        there = other.phases.get(found.vertex_id)
-        whole = _of_vertex(measure, longer.phases[found.vertex_id], there).difference
+        there = other.phases.get(critical_step.vertex_id)
+        whole = _of_vertex(measure, longer.phases[critical_step.vertex_id], there).difference
     # If the phase was not over at the end of the checkpoint, its duration is only a lower bound.
-    is_cut = not own.is_acknowledged and (found.phase is Phase.ACK_WAIT or own.first_barrier_ms is None)
+    is_cut = not own.is_acknowledged and (critical_step.phase is Phase.ACK_WAIT or own.first_barrier_ms is None)
     return Cause(
         sign * round(most),
-        phase=found.phase,
-        vertex_id=found.vertex_id,
-        vertex=found.vertex,
-        subtask=found.subtask,
+        phase=critical_step.phase,
+        vertex_id=critical_step.vertex_id,
+        vertex=critical_step.vertex,
+        subtask=critical_step.subtask,
         is_at_least=is_cut,
         basis=Basis.RECONSTRUCTED,
         phase_difference_ms=None if whole is None else sign * whole,
@@ -340,7 +340,7 @@ def _known_cause(a: Side, b: Side) -> Cause | None:
     the value is a lower bound, and so is the difference. If the other side has such subtasks, the difference is not
     known.
     """
-    found: list[Cause] = []
+    causes: list[Cause] = []
     for vertex in vertex_differences(a, b):
         for one in vertex.measures:
             phase, difference = _PHASES.get(one.measure), one.difference
@@ -360,8 +360,8 @@ def _known_cause(a: Side, b: Side) -> Cause | None:
                 is_at_least=is_least,
                 phase_difference_ms=difference,
             )
-            found.append(cause)
-    return max(found, key=lambda cause: abs(cause.difference_ms), default=None)
+            causes.append(cause)
+    return max(causes, key=lambda cause: abs(cause.difference_ms), default=None)
 
 
 def _is_partly_known(measure: SubtaskMeasure, phases: VertexPhases) -> bool:
@@ -397,14 +397,14 @@ def reached_ms(other: Phases, longer: Phases, step: CriticalStep) -> float | Non
 
 def _maxima_cause(longer: Side, other: Side, sign: int) -> Cause | None:
     """Return the phase whose largest value differs most, for checkpoints without the values of their subtasks."""
-    found = [
+    differences = [
         (mine - yours, phase)
         for phase, mine in longer.maxima_ms.items()
         if mine is not None and (yours := other.maxima_ms.get(phase)) is not None and mine > yours
     ]
-    if not found:
+    if not differences:
         return None
-    most, phase = max(found, key=lambda one: one[0])
+    most, phase = max(differences, key=lambda one: one[0])
     return Cause(sign * most, phase=phase)
 
 
@@ -440,12 +440,12 @@ def _other_ms(checkpoint: Checkpoint) -> int | None:
 
 
 def _batch_cause(longer: Side, other: Side, sign: int) -> Cause | None:
-    found = [
+    differences = [
         (mine - yours, phase)
         for phase, mine, yours in batch_parts(longer, other)
         if mine is not None and yours is not None and mine > yours
     ]
-    if not found:
+    if not differences:
         return None
-    most, phase = max(found, key=lambda one: one[0])
+    most, phase = max(differences, key=lambda one: one[0])
     return Cause(sign * most, batch_phase=phase)

@@ -344,7 +344,7 @@ def _sender(
     topology: Topology, phases: Phases, vertex_id: VertexId, subtask: int, reached_ms: int
 ) -> tuple[VertexId, int, int] | None:
     known = [(e.source, *_sent(e, phases, vertex_id, subtask)) for e in _inputs(topology, vertex_id, phases)]
-    found: list[tuple[float, int, VertexId]] = []
+    senders: list[tuple[float, int, VertexId]] = []
     for source, begin, sent in known:
         if not sent.size:
             continue
@@ -356,19 +356,19 @@ def _sender(
             i = int(in_time.argmax())
             if in_time[i] < 0.0:
                 continue
-        found.append((float(sent[i]), begin + i, source))
-    if found:
-        at, i, v = found[0] if len(found) == 1 else max(found, key=lambda t: (t[0], -t[1]))
+        senders.append((float(sent[i]), begin + i, source))
+    if senders:
+        at, i, v = senders[0] if len(senders) == 1 else max(senders, key=lambda t: (t[0], -t[1]))
         return v, i, int(at)
     # If every sender seems to have sent after the arrival, the clocks of two machines differ. The earliest sender is
     # then the best guess.
     for source, begin, sent in known:
         if not np.isnan(sent).all():
             i = int(np.nanargmin(sent))
-            found.append((float(sent[i]), begin + i, source))
-    if not found:
+            senders.append((float(sent[i]), begin + i, source))
+    if not senders:
         return None
-    at, i, v = min(found, key=lambda t: t[:2])
+    at, i, v = min(senders, key=lambda t: t[:2])
     return v, i, int(at)
 
 

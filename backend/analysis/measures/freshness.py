@@ -20,5 +20,5 @@ def doubt_s(evidence: JobEvidence) -> float:
 
     It is 0 for an engine that keeps no copies of its metrics, or whose settings are not known.
     """
-    found = _MS.fullmatch(dict(evidence.cluster_settings or ()).get(FETCH_INTERVAL_KEY, ""))
-    return 0.0 if found is None else int(found[1]) / 1000
+    match = _MS.fullmatch(dict(evidence.cluster_settings or ()).get(FETCH_INTERVAL_KEY, ""))
+    return 0.0 if match is None else int(match[1]) / 1000

@@ -129,17 +129,17 @@ def growth_of(
     """
     known_days = _by_day(hours)
     days = _whole(known_days)
-    found = _over_days(days, known_days, _size, Grown.STATE) or _over_hours(hours, days, known_days)
-    if found is not None and found.after >= _SIZE_MIN_BYTES:
-        judged = _judged(found, days, timeout_ms)
+    growth = _over_days(days, known_days, _size, Grown.STATE) or _over_hours(hours, days, known_days)
+    if growth is not None and growth.after >= _SIZE_MIN_BYTES:
+        judged = _judged(growth, days, timeout_ms)
         return None if judged is None else _with_filling(judged, hours, begun_at)
-    found = _over_days(days, known_days, _duration, Grown.DURATION)
-    if found is None or found.after < _DURATION_MIN_MS:
+    growth = _over_days(days, known_days, _duration, Grown.DURATION)
+    if growth is None or growth.after < _DURATION_MIN_MS:
         return _evenly_for_long(hours, days, begun_at)
-    size_ratio = _ratio(days[0], days[_days_back(found)], _size)
+    size_ratio = _ratio(days[0], days[_days_back(growth)], _size)
     if size_ratio is None or size_ratio > _SAME_MAX_RATIO:
         return None
-    return _judged(found, days, timeout_ms)
+    return _judged(growth, days, timeout_ms)
 
 
 def _by_day(hours: Sequence[HourValues]) -> _Days:
@@ -147,11 +147,11 @@ def _by_day(hours: Sequence[HourValues]) -> _Days:
 
     The key of an hour is its distance from the end of its day, which is the same time of day in each.
     """
-    found: dict[int, dict[int, HourValues]] = {}
+    hour_values: dict[int, dict[int, HourValues]] = {}
     for hour in hours:
         back = round((hours[-1].hour - hour.hour) / timedelta(hours=1))
-        found.setdefault(back // _DAY_HOURS, {})[back % _DAY_HOURS] = hour
-    return found
+        hour_values.setdefault(back // _DAY_HOURS, {})[back % _DAY_HOURS] = hour
+    return hour_values
 
 
 def _whole(known_days: _Days) -> list[_Day]:
@@ -228,22 +228,22 @@ def _over_hours(hours: Sequence[HourValues], days: Sequence[_Day], known_days: _
     return Growth(Grown.STATE, sizes[-1], sizes[0], at, span, None, is_filling=False)
 
 
-def _days_back(found: Growth) -> int:
-    return max(1, round(found.span / timedelta(days=1)))
+def _days_back(growth: Growth) -> int:
+    return max(1, round(growth.span / timedelta(days=1)))
 
 
-def _judged(found: Growth, days: Sequence[_Day], timeout_ms: float | None) -> Growth | None:
+def _judged(growth: Growth, days: Sequence[_Day], timeout_ms: float | None) -> Growth | None:
     """Return the growth with its input and the predicted timeout; None if the input explains it."""
-    if found.span < timedelta(days=1):
-        return _judged_by_hours(found, days)
-    older = days[min(_days_back(found), len(days) - 1)]
+    if growth.span < timedelta(days=1):
+        return _judged_by_hours(growth, days)
+    older = days[min(_days_back(growth), len(days) - 1)]
     input_ratio = _ratio(days[0], older, _input)
-    if input_ratio is not None and found.ratio < _UNEXPLAINED_RATIO * max(1.0, input_ratio):
+    if input_ratio is not None and growth.ratio < _UNEXPLAINED_RATIO * max(1.0, input_ratio):
         return None
-    return replace(found, input_ratio=input_ratio, timeout_in=_timeout_in(found, days, timeout_ms))
+    return replace(growth, input_ratio=input_ratio, timeout_in=_timeout_in(growth, days, timeout_ms))
 
 
-def _judged_by_hours(found: Growth, days: Sequence[_Day]) -> Growth | None:
+def _judged_by_hours(growth: Growth, days: Sequence[_Day]) -> Growth | None:
     """Return growth of hours with its input; None if the input explains it.
 
     The times of day differ, so the size and the input are both compared with the largest of the begin and of the day
@@ -252,21 +252,21 @@ def _judged_by_hours(found: Growth, days: Sequence[_Day]) -> Growth | None:
     inputs = known(_blocks(days[0], _input))
     largest_input = highest(_input(h) for h in days[1].values())
     if len(inputs) < _BLOCKS or not largest_input or not inputs[-1]:
-        return found
+        return growth
     input_ratio = max(inputs) / max(largest_input, inputs[-1])
-    ratio = found.after / max(known([found.before, highest(_size(h) for h in days[1].values())]))
+    ratio = growth.after / max(known([growth.before, highest(_size(h) for h in days[1].values())]))
     if ratio < _UNEXPLAINED_RATIO * max(1.0, input_ratio):
         return None
-    return replace(found, input_ratio=input_ratio, input_rise=max(inputs) / inputs[-1])
+    return replace(growth, input_ratio=input_ratio, input_rise=max(inputs) / inputs[-1])
 
 
-def _with_filling(found: Growth, hours: Sequence[HourValues], begun_at: datetime | None) -> Growth:
+def _with_filling(growth: Growth, hours: Sequence[HourValues], begun_at: datetime | None) -> Growth:
     sized = [h for h in hours if h.size_bytes is not None]
-    was_empty = _is_filling(found, sized, sized[0].hour)
+    was_empty = _is_filling(growth, sized, sized[0].hour)
     since = sized[0].hour if was_empty else begun_at
-    if since is None or not (was_empty or _is_filling(found, sized, since)):
-        return found
-    return replace(found, is_filling=True, was_empty=was_empty, even_for=sized[-1].hour - since)
+    if since is None or not (was_empty or _is_filling(growth, sized, since)):
+        return growth
+    return replace(growth, is_filling=True, was_empty=was_empty, even_for=sized[-1].hour - since)
 
 
 def _evenly_for_long(hours: Sequence[HourValues], days: Sequence[_Day], begun_at: datetime | None) -> Growth | None:
@@ -286,14 +286,14 @@ def _evenly_for_long(hours: Sequence[HourValues], days: Sequence[_Day], begun_at
         return None
     begin = max(h.hour for h in days[back].values()) - timedelta(hours=_DAY_HOURS / 2 - 1)
     input_ratio = _ratio(days[0], days[back], _input)
-    found = Growth(Grown.STATE, before, after, begin, timedelta(days=back), input_ratio, is_filling=True, even_for=age)
-    is_slower = (after - before) / (found.span / age) < after / _FILLING_MAX_RATIO
+    growth = Growth(Grown.STATE, before, after, begin, timedelta(days=back), input_ratio, is_filling=True, even_for=age)
+    is_slower = (after - before) / (growth.span / age) < after / _FILLING_MAX_RATIO
     # So small a growth may be that of the input.
-    is_input_same = input_ratio is None or input_ratio - 1 <= (found.ratio - 1) / 3
-    return found if is_input_same and not is_slower and _is_filling(found, sized, begun_at) else None
+    is_input_same = input_ratio is None or input_ratio - 1 <= (growth.ratio - 1) / 3
+    return growth if is_input_same and not is_slower and _is_filling(growth, sized, begun_at) else None
 
 
-def _is_filling(found: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
+def _is_filling(growth: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
     """Return whether the state may have been empty at ``since``, and still grows as fast as on average since then.
 
     Sizes before the first one that is known are taken to have grown evenly from nothing.
@@ -301,13 +301,13 @@ def _is_filling(found: Growth, sized: Sequence[HourValues], since: datetime) -> 
     first = median(_size(h) for h in sized[:_BLOCK_HOURS])
     age_h = max(1.0, (sized[-1].hour - since) / timedelta(hours=1))
     share = (sized[0].hour - since) / timedelta(hours=1) / age_h
-    if first is None or first > max(_EMPTY_MAX_RATIO, _FILLING_MAX_RATIO * share) * found.after:
+    if first is None or first > max(_EMPTY_MAX_RATIO, _FILLING_MAX_RATIO * share) * growth.after:
         return False
-    per_hour = (found.after - found.before) / (found.span / timedelta(hours=1))
-    return per_hour <= _FILLING_MAX_RATIO * found.after / age_h and not _was_flat(found, sized, since)
+    per_hour = (growth.after - growth.before) / (growth.span / timedelta(hours=1))
+    return per_hour <= _FILLING_MAX_RATIO * growth.after / age_h and not _was_flat(growth, sized, since)
 
 
-def _was_flat(found: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
+def _was_flat(growth: Growth, sized: Sequence[HourValues], since: datetime) -> bool:
     """Return whether the state did not grow in the first quarter of the time, so that something made it grow later.
 
     Within a day, the rhythm of the input may look the same.
@@ -315,13 +315,13 @@ def _was_flat(found: Growth, sized: Sequence[HourValues], since: datetime) -> bo
     quarter = (sized[-1].hour - since) / 4
     near = [_size(h) for h in sized if abs(h.hour - since - quarter) < timedelta(hours=_BLOCK_HOURS)]
     size = median(near)
-    return quarter >= timedelta(days=1) and size is not None and size < found.after / 8
+    return quarter >= timedelta(days=1) and size is not None and size < growth.after / 8
 
 
-def _timeout_in(found: Growth, days: Sequence[_Day], timeout_ms: float | None) -> timedelta | None:
+def _timeout_in(growth: Growth, days: Sequence[_Day], timeout_ms: float | None) -> timedelta | None:
     """Return when the median duration passes the timeout, if it goes on growing by as much a day."""
-    back = _days_back(found)
-    if not timeout_ms or found.span < timedelta(days=1) or back >= len(days):
+    back = _days_back(growth)
+    if not timeout_ms or growth.span < timedelta(days=1) or back >= len(days):
         return None
     pairs = _pairs(days[0], days[back], _duration)
     before, after = median(a for a, _ in pairs), median(b for _, b in pairs)
@@ -333,27 +333,27 @@ def _timeout_in(found: Growth, days: Sequence[_Day], timeout_ms: float | None) -
     return timedelta(days=left_days) if 0 < left_days <= _TIMEOUT_MAX_DAYS else None
 
 
-def sentence(found: Growth) -> str:
+def sentence(growth: Growth) -> str:
     """Return the growth in words: what grew in which time, at what input, and where it leads."""
-    far = found.span < timedelta(days=1)
-    when = f"{found.before_at:%H:%M} UTC" if far else f"{found.before_at:%a %d %b}"
-    span = say.duration(found.span / timedelta(milliseconds=1)) if far else _in_days(found.span)
-    write = say.size if found.what is Grown.STATE else say.duration
+    far = growth.span < timedelta(days=1)
+    when = f"{growth.before_at:%H:%M} UTC" if far else f"{growth.before_at:%a %d %b}"
+    span = say.duration(growth.span / timedelta(milliseconds=1)) if far else _in_days(growth.span)
+    write = say.size if growth.what is Grown.STATE else say.duration
     now = "in the last 3 h" if far else "in the last 24 h"
-    values = f"{write(found.before)} {'at' if far else 'on'} {when}, {write(found.after)} {now}"
-    text = f"{_grew(found, span)} {_at_input(found)}: {values}"
-    if found.timeout_in is not None:
-        text += f"; at this rate the duration passes the timeout in about {_in_days(found.timeout_in)}"
-    return text if found.even_for is None else f"{text}. {_not_decided(found, found.even_for)}"
+    values = f"{write(growth.before)} {'at' if far else 'on'} {when}, {write(growth.after)} {now}"
+    text = f"{_grew(growth, span)} {_at_input(growth)}: {values}"
+    if growth.timeout_in is not None:
+        text += f"; at this rate the duration passes the timeout in about {_in_days(growth.timeout_in)}"
+    return text if growth.even_for is None else f"{text}. {_not_decided(growth, growth.even_for)}"
 
 
-def _not_decided(found: Growth, age: timedelta) -> str:
+def _not_decided(growth: Growth, age: timedelta) -> str:
     """Return what decides whether an even growth from nearly nothing ends."""
     is_short = age < timedelta(days=1)
     span = say.duration(age / timedelta(milliseconds=1)) if is_short else _in_days(age)
     since = (
         "since the history begins, when it was nearly empty"
-        if found.was_empty
+        if growth.was_empty
         else "as from nothing since the job began"
     )
     return (
@@ -362,24 +362,24 @@ def _not_decided(found: Growth, age: timedelta) -> str:
     )
 
 
-def _grew(found: Growth, span: str) -> str:
-    is_double = _DOUBLED_MIN_RATIO <= found.ratio < _DOUBLED_MAX_RATIO
-    if found.what is Grown.STATE:
-        return f"the state {'doubled' if is_double else f'became {say.times(found.ratio)} as large'} in {span}"
-    times = "twice" if is_double else say.times(found.ratio)
+def _grew(growth: Growth, span: str) -> str:
+    is_double = _DOUBLED_MIN_RATIO <= growth.ratio < _DOUBLED_MAX_RATIO
+    if growth.what is Grown.STATE:
+        return f"the state {'doubled' if is_double else f'became {say.times(growth.ratio)} as large'} in {span}"
+    times = "twice" if is_double else say.times(growth.ratio)
     return f"checkpoints take {times} as long as {span} ago, with a state of the same size,"
 
 
-def _at_input(found: Growth) -> str:
-    if found.input_ratio is None:
+def _at_input(growth: Growth) -> str:
+    if growth.input_ratio is None:
         return "(its input in this time is not known)"
-    if found.span < timedelta(days=1) and not found.is_input_same:
-        return f"while the input became {say.times(found.input_ratio)} as large as the highest before"
-    if found.input_rise is not None and found.input_rise > _SAME_MAX_RATIO:
+    if growth.span < timedelta(days=1) and not growth.is_input_same:
+        return f"while the input became {say.times(growth.input_ratio)} as large as the highest before"
+    if growth.input_rise is not None and growth.input_rise > _SAME_MAX_RATIO:
         return "although the input was as high on the day before"
-    if found.is_input_same:
-        return "at the same input" if found.input_ratio >= 1 / _SAME_MAX_RATIO else "although the input fell"
-    return f"while the input became {say.times(found.input_ratio)} as large"
+    if growth.is_input_same:
+        return "at the same input" if growth.input_ratio >= 1 / _SAME_MAX_RATIO else "although the input fell"
+    return f"while the input became {say.times(growth.input_ratio)} as large"
 
 
 def _in_days(span: timedelta) -> str:

@@ -57,9 +57,9 @@ def slow_host(
         if load is None or not own or len(own) == len(placement.hosts):
             continue
         there[placement.vertex_id] = own
-        found = _cost_ratio(load, own)
-        if found is not None:
-            ratios[placement.vertex_id] = found
+        cost_ratio = _cost_ratio(load, own)
+        if cost_ratio is not None:
+            ratios[placement.vertex_id] = cost_ratio
     is_slow = len(ratios) >= _VERTICES_MIN and vertex_id in ratios and min(ratios.values()) >= HOST_COST_TIMES
     return SlowHost(host, ratios, there) if is_slow else None
 

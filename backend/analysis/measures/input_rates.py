@@ -46,9 +46,9 @@ def input_per_s(evidence: JobEvidence) -> float | None:
     """Return the records that all sources of the job read in a second; None if the rate of one is not known."""
     fed = {e.target for e in evidence.topology.edges}
     sources = [v.id for v in evidence.topology.vertices if v.id not in fed]
-    found = [_of_source([r for r in evidence.pressure if r.vertex_id == source]) for source in sources]
-    known = [rate for rate in found if rate is not None]
-    return sum(known) if known and len(known) == len(found) else None
+    rates = [_of_source([r for r in evidence.pressure if r.vertex_id == source]) for source in sources]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known and len(known) == len(rates) else None
 
 
 def use_ratio(evidence: JobEvidence, backpressured_max_ratio: float | None) -> float | None:

@@ -67,16 +67,16 @@ def of_job(evidence: JobEvidence) -> Multiplying | None:
     if len(periods) < 2:
         return None
     vertices = {d.vertex_id for c in completed for d in c.details}
-    found = [m for v in sorted(vertices) if (m := _of_vertex(v, periods)) is not None]
-    return max(found, key=lambda m: (m.is_decided, m.sizes_bytes[-1]), default=None)
+    multiplying = [m for v in sorted(vertices) if (m := _of_vertex(v, periods)) is not None]
+    return max(multiplying, key=lambda m: (m.is_decided, m.sizes_bytes[-1]), default=None)
 
 
 def _periods(completed: Sequence[Checkpoint], restarts: Sequence[datetime]) -> list[list[Checkpoint]]:
     """Return the checkpoints between each two restarts, oldest first. Restarts without a checkpoint between are one."""
-    found: dict[int, list[Checkpoint]] = {}
+    checkpoints: dict[int, list[Checkpoint]] = {}
     for checkpoint in completed:
-        found.setdefault(sum(at <= checkpoint.header.triggered_at for at in restarts), []).append(checkpoint)
-    return [found[n] for n in sorted(found)]
+        checkpoints.setdefault(sum(at <= checkpoint.header.triggered_at for at in restarts), []).append(checkpoint)
+    return [checkpoints[n] for n in sorted(checkpoints)]
 
 
 def _of_vertex(vertex_id: VertexId, periods: Sequence[Sequence[Checkpoint]]) -> Multiplying | None:
@@ -94,11 +94,11 @@ def _of_vertex(vertex_id: VertexId, periods: Sequence[Sequence[Checkpoint]]) -> 
     repeated = sum(len(row) > 1 for row in rows[-len(sizes) :]) if sizes else 0
     if len(sizes) < 2 or sizes[-1] < _SIZE_MIN_BYTES or len(counts) != 1 or repeated < _STEPS_MIN:
         return None
-    found = Multiplying(vertex_id, counts.pop(), tuple(sizes))
-    if found.is_decided:
-        return found if _are_alike(min(found.factors), max(found.factors)) else None
-    is_same = _are_alike(found.factors[0], found.subtask_count, _SAME_MAX)
-    return found if is_same and found.subtask_count >= _SUBTASKS_MIN else None
+    multiplying = Multiplying(vertex_id, counts.pop(), tuple(sizes))
+    if multiplying.is_decided:
+        return multiplying if _are_alike(min(multiplying.factors), max(multiplying.factors)) else None
+    is_same = _are_alike(multiplying.factors[0], multiplying.subtask_count, _SAME_MAX)
+    return multiplying if is_same and multiplying.subtask_count >= _SUBTASKS_MIN else None
 
 
 def _size_bytes(checkpoint: Checkpoint, vertex_id: VertexId) -> float | None:

@@ -400,16 +400,16 @@ def _phases(
     # The columns share this mapping, which is filled below.
     positions: dict[int, LateBarrier] = {}
     columns = _Columns(details, timeout_ms, positions)
-    found: dict[VertexId, VertexPhases] = {}
+    vertex_phases: dict[VertexId, VertexPhases] = {}
     begin = 0
     for detail in details:
         count = detail.subtask_count
         gauges = {b.subtask: b for b in late if b.vertex_id == detail.vertex_id} if late else {}
         if gauges:
             positions |= {begin + i: b for i, b in gauges.items() if 0 <= i < count}
-        found[detail.vertex_id] = VertexPhases(columns, detail, begin, gauges)
+        vertex_phases[detail.vertex_id] = VertexPhases(columns, detail, begin, gauges)
         begin += count
-    return found
+    return vertex_phases
 
 
 def _pending(detail: VertexDetail, i: int, gauge: LateBarrier | None) -> SubtaskPhases:

@@ -165,19 +165,19 @@ def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> d
         is_pressed = feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO
         return is_pressed or bool(shows_more.any())
 
-    found = {v: load for v, load in loads.items() if is_set(load)}
-    return {v: load for v, load in loads.items() if v in found or (found and not load.has_busy)}
+    known_loads = {v: load for v, load in loads.items() if is_set(load)}
+    return {v: load for v, load in loads.items() if v in known_loads or (known_loads and not load.has_busy)}
 
 
 def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[Suspect, ...]:
     """Return the vertices with full subtasks downstream of a back-pressured vertex, in topological order."""
-    found: list[Suspect] = []
+    candidates: list[Suspect] = []
     for vertex in topology.vertices:
         load, feeder = loads.get(vertex.id), _feeder(topology, loads, vertex.id)
         if load is not None and feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO:
             full = load.full_subtasks
-            found += [suspect_of(load, full, feeder)] if full else []
-    return tuple(found)
+            candidates += [suspect_of(load, full, feeder)] if full else []
+    return tuple(candidates)
 
 
 def queued_suspects(
@@ -188,7 +188,7 @@ def queued_suspects(
     A vertex is a suspect if the barrier's hop to one of its full subtasks is long. ``hops`` has the hops in
     milliseconds.
     """
-    found: list[Suspect] = []
+    candidates: list[Suspect] = []
     for vertex in topology.vertices:
         load, feeder, hop = loads.get(vertex.id), _feeder(topology, loads, vertex.id), hops.get(vertex.id)
         if load is None or feeder is None or hop is None:
@@ -196,27 +196,27 @@ def queued_suspects(
         full = load.full_subtasks
         met = highest_of(_at(hop, full))
         if met is not None and met >= HOP_MIN_MS:
-            found.append(replace(suspect_of(load, full, feeder), queue_ms=met))
-    return tuple(found)
+            candidates.append(replace(suspect_of(load, full, feeder), queue_ms=met))
+    return tuple(candidates)
 
 
-def root_suspect(topology: Topology, found: Sequence[Suspect]) -> Suspect | None:
+def root_suspect(topology: Topology, candidates: Sequence[Suspect]) -> Suspect | None:
     """Return the first suspect of ``ranked``, or None if there are no suspects."""
-    return next(iter(ranked(topology, found)), None)
+    return next(iter(ranked(topology, candidates)), None)
 
 
-def ranked(topology: Topology, found: Sequence[Suspect]) -> tuple[Suspect, ...]:
+def ranked(topology: Topology, candidates: Sequence[Suspect]) -> tuple[Suspect, ...]:
     """Return the suspects, most likely culprit first.
 
     Suspects without another suspect downstream come first, because a suspect further upstream may only be waiting.
     Among these, and among the others, the one whose upstream vertex is back-pressured most comes first.
     """
-    ids = {s.vertex_id for s in found}
+    ids = {s.vertex_id for s in candidates}
 
     def rank(suspect: Suspect) -> tuple[bool, float]:
         return bool(ids & descendants(topology, suspect.vertex_id)), -suspect.feeder_backpressured
 
-    return tuple(sorted(found, key=rank))
+    return tuple(sorted(candidates, key=rank))
 
 
 def descendants(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
@@ -230,13 +230,13 @@ def ancestors(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
 
 
 def _reached(neighbours: Callable[[VertexId], Iterable[VertexId]], vertex_id: VertexId) -> set[VertexId]:
-    found: set[VertexId] = set()
+    vertex_ids: set[VertexId] = set()
     todo = [vertex_id]
     while todo:
-        new = set(neighbours(todo.pop())) - found
-        found |= new
+        new = set(neighbours(todo.pop())) - vertex_ids
+        vertex_ids |= new
         todo.extend(new)
-    return found
+    return vertex_ids
 
 
 def backpressured_max(loads: Mapping[VertexId, VertexLoad]) -> tuple[VertexId, float] | None:

@@ -57,11 +57,11 @@ class RunFacts:
     def newest(self) -> Restorable | None:
         """The newest checkpoint of the run that a failure may restore; None if none is known."""
         headers = (h for h in self.headers if is_restorable(h, restores_savepoints=self.restores_savepoints))
-        found = [Restorable(h.triggered_at, h.checkpoint_id) for h in headers]
+        restorable = [Restorable(h.triggered_at, h.checkpoint_id) for h in headers]
         counts = self.counts
         if counts is not None and counts.newest_triggered_at is not None and counts.newest_completed_id is not None:
-            found.append(Restorable(counts.newest_triggered_at, counts.newest_completed_id))
-        return max(found, default=None)
+            restorable.append(Restorable(counts.newest_triggered_at, counts.newest_completed_id))
+        return max(restorable, default=None)
 
 
 def is_restorable(header: CheckpointHeader, *, restores_savepoints: bool = False) -> bool:

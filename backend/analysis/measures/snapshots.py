@@ -103,17 +103,17 @@ def long_part(
     asked_phases = [
         p for p in (Phase.SYNC, Phase.ASYNC) if phase in (None, p) and _may_be_long(considered, p, least_ms)
     ]
-    found = [
+    parts = [
         part
         for vertex in topology.vertices
         for asked in (_Asked(topology, config, vertex.id, p, is_calm) for p in asked_phases)
         if not (asked.may_wait and vertex.id in held_back)
         and (part := _long_part(asked, considered, least_ms)) is not None
     ]
-    longest = max(found, key=lambda p: p.part_ms, default=None)
+    longest = max(parts, key=lambda p: p.part_ms, default=None)
     if longest is None:
         return None
-    alike = [p for p in found if p.phase is longest.phase and p.part_ms >= STANDOUT_RATIO * longest.part_ms]
+    alike = [p for p in parts if p.phase is longest.phase and p.part_ms >= STANDOUT_RATIO * longest.part_ms]
     if longest.phase is Phase.ASYNC:
         longest = max(alike, key=lambda p: (p.total_bytes or 0.0, p.part_ms))
     return replace(longest, likewise=tuple(p for p in alike if p is not longest))

@@ -212,12 +212,13 @@ def headline(
             f"least {MEDIAN_MIN_COUNT}."
         )
     else:
-        found = change(before.median, after.median)
+        difference = change(before.median, after.median)
         medians = f"{_median(before)} {own.before}, {_median(after)} {own.after}"
-        if found.direction in (Direction.HIGHER, Direction.LOWER):
-            words = f"The median duration {own.verb}: {medians} ({_interval(found)}){_phase_words(found, phases)}."
+        if difference.direction in (Direction.HIGHER, Direction.LOWER):
+            of_phases = _phase_words(difference, phases)
+            words = f"The median duration {own.verb}: {medians} ({_interval(difference)}){of_phases}."
         else:
-            words = f"No clear {own.noun} of the median duration: {medians} ({_interval(found)})."
+            words = f"No clear {own.noun} of the median duration: {medians} ({_interval(difference)})."
     if any(tally.failed_count for tally in failures):
         said = [f"{tally.failed_count} of {tally.ended_count}" for tally in failures]
         words += f" Failed: {said[0]} {own.before}, {said[1]} {own.after}."
@@ -248,15 +249,15 @@ def _interval(found: Change) -> str:
     return f"{difference}, 95 % interval {signed(found.low or 0.0)} to {signed(found.high or 0.0)}"
 
 
-def _phase_words(found: Change, phases: Sequence[tuple[Measure, Change]]) -> str:
+def _phase_words(difference: Change, phases: Sequence[tuple[Measure, Change]]) -> str:
     """Name the phase that changed most in the direction of the duration, if one clearly did."""
-    same = [(c.difference, m) for m, c in phases if c.direction is found.direction and c.difference is not None]
-    if not same or found.difference is None:
+    same = [(c.difference, m) for m, c in phases if c.direction is difference.direction and c.difference is not None]
+    if not same or difference.difference is None:
         return ""
     most, measure = max(same, key=lambda one: abs(one[0]))
     # A phase that overlaps with others may change more than the duration. A phase that changes by a small part of the
     # duration's change explains nothing.
-    if abs(most) < 0.3 * abs(found.difference):
+    if abs(most) < 0.3 * abs(difference.difference):
         return ""
     return f", mostly {_PHASES[measure]} ({signed(most)})"
 

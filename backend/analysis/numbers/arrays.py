@@ -100,10 +100,10 @@ def array_for(owner: object, name: str, rows: Sequence[tuple[float | None, ...]]
     if there is None or len(rows[0]) > _KEPT_LENGTH_MAX:
         return _converted(rows)
     key = id(owner), name
-    found = there.get(key)
-    if found is None:
-        found = _noted(there, key, owner, _converted(rows))
-    return found.array
+    noted = there.get(key)
+    if noted is None:
+        noted = _noted(there, key, owner, _converted(rows))
+    return noted.array
 
 
 def missing(count: int) -> Floats:

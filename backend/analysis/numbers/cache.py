@@ -44,12 +44,12 @@ def kept(owners: tuple[object, ...], key: Hashable, compute: Callable[[], T]) ->
     if everything is None:
         return compute()
     place = tuple(map(id, owners))
-    found = everything.get(place)
-    if found is None:
+    entry = everything.get(place)
+    if entry is None:
         if len(everything) >= _OWNERS_MAX:
             del everything[next(iter(everything))]
-        found = everything[place] = owners, {}
-    values = found[1]
+        entry = everything[place] = owners, {}
+    values = entry[1]
     if key not in values:
         values[key] = compute()
     value: T = values[key]

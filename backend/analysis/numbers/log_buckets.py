@@ -50,10 +50,10 @@ def count(values: Iterable[int]) -> Buckets:
 
 def merge(parts: Iterable[tuple[int, int]]) -> Buckets:
     """Add up pairs of bucket and count, and return the sums with the lowest bucket first."""
-    found: dict[int, int] = {}
+    merged: dict[int, int] = {}
     for bucket, number in parts:
-        found[bucket] = found.get(bucket, 0) + number
-    return dict(sorted(found.items()))
+        merged[bucket] = merged.get(bucket, 0) + number
+    return dict(sorted(merged.items()))
 
 
 def quantile(buckets: Buckets, q: float) -> float | None:

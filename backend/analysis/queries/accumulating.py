@@ -264,7 +264,7 @@ def _growth_words(facts: Facts, growth: Growth) -> tuple[str, tuple[str, ...], t
 
 
 def _growth_evidence(growth: Growth) -> tuple[Evidence, ...]:
-    found = [
+    rows = [
         Evidence(
             f"the last third of {growth.count} batches takes {say.times(growth.ratio)} as long as the first third",
             "growth of batchDuration",
@@ -274,10 +274,10 @@ def _growth_evidence(growth: Growth) -> tuple[Evidence, ...]:
     ]
     if growth.rows_ratio is not None:
         text = f"they read {say.times(growth.rows_ratio)} the rows"
-        found.append(Evidence(text, "growth of numInputRows", value=say.rounded(growth.rows_ratio), unit="ratio"))
+        rows.append(Evidence(text, "growth of numInputRows", value=say.rounded(growth.rows_ratio), unit="ratio"))
     if growth.part is not None:
         text = f"{say.percent(min(1.0, growth.part_ratio))} of the growth is in {_WHERE[growth.part]}"
-        found.append(
+        rows.append(
             Evidence(text, f"growth of {growth.part.value}", value=say.rounded(growth.part_ratio), unit="ratio")
         )
-    return tuple(found)
+    return tuple(rows)

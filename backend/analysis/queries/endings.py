@@ -45,9 +45,9 @@ class KnownEnding:
 def of_message(text: str, number: int | None) -> KnownEnding | None:
     """Return what is known of an error, or None. ``number`` is that of the failed batch; None if it is not known."""
     for ending in ENDINGS:
-        found = re.search(ending.pattern, text, re.IGNORECASE | re.DOTALL)
-        if found is not None:
-            named = next((g for name, g in sorted(found.groupdict().items()) if name.startswith("batch") and g), None)
+        match = re.search(ending.pattern, text, re.IGNORECASE | re.DOTALL)
+        if match is not None:
+            named = next((g for name, g in sorted(match.groupdict().items()) if name.startswith("batch") and g), None)
             batch = named or ("N" if number is None else str(number))
 
             def said(words: str, batch: str = batch) -> str:

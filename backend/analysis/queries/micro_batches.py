@@ -202,16 +202,16 @@ def parts_of(batch: MicroBatch) -> dict[BatchPart, int]:
 
     Spark's time for running the query includes the commit of the state stores. That time is subtracted from ``RUN``.
     """
-    found: dict[BatchPart, int] = {}
+    parts: dict[BatchPart, int] = {}
     for part, phases in _PHASES.items():
         known = [ms for ms in (batch.phase_ms(p) for p in phases) if ms is not None]
         if known:
-            found[part] = sum(known)
+            parts[part] = sum(known)
     commit = batch.state.commit_ms if batch.state is not None else None
-    if commit is not None and BatchPart.RUN in found:
-        found[BatchPart.STATE_COMMIT] = min(commit, found[BatchPart.RUN])
-        found[BatchPart.RUN] -= found[BatchPart.STATE_COMMIT]
-    return found
+    if commit is not None and BatchPart.RUN in parts:
+        parts[BatchPart.STATE_COMMIT] = min(commit, parts[BatchPart.RUN])
+        parts[BatchPart.RUN] -= parts[BatchPart.STATE_COMMIT]
+    return parts
 
 
 _PHASES = {

@@ -91,15 +91,15 @@ def _costs(facts: Facts, rhythm: Rhythm) -> bool:
 
 def _logs(facts: Facts, rhythm: Rhythm) -> list[str]:
     """Return the logs that the slow batches rewrite, the one that takes longest first."""
-    found: list[str] = []
+    logs: list[str] = []
     for part, _ in rhythm.parts:
         if part in (BatchPart.RUN, Rest.REST) and facts.is_file_sink:
-            found.append(_SINK_LOG)
+            logs.append(_SINK_LOG)
         elif part is BatchPart.SOURCE and facts.is_file_source:
-            found.append(_SOURCE_LOG)
+            logs.append(_SOURCE_LOG)
         elif part in (BatchPart.RUN, Rest.REST) and facts.is_delta_sink and rhythm.period == USUAL_PERIOD:
-            found.append(_DELTA_LOG)
-    return list(dict.fromkeys(found))
+            logs.append(_DELTA_LOG)
+    return list(dict.fromkeys(logs))
 
 
 def _would_decide(facts: Facts, rhythm: Rhythm) -> tuple[str, ...]:

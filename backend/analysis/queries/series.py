@@ -161,12 +161,12 @@ def usual_near(rows: Sequence[Row], place: int) -> float:
 
 def slow_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Return the batches that take much longer than their neighbours."""
-    found = []
+    slow = []
     for place, row in enumerate(rows):
         usual = usual_near(rows, place)
         if usual and row.took_ms >= max(SLOW_BATCH_TIMES * usual, usual + SLOW_BATCH_MIN_MS):
-            found.append(row)
-    return tuple(found)
+            slow.append(row)
+    return tuple(slow)
 
 
 def rhythm_of(rows: Sequence[Row], *, is_usual: Callable[[int, int], bool]) -> Rhythm | None:
@@ -175,10 +175,10 @@ def rhythm_of(rows: Sequence[Row], *, is_usual: Callable[[int, int], bool]) -> R
     ``is_usual`` says whether a period and its remainder are those of a known log, so that two slow batches suffice.
     """
     slow = slow_rows(rows)
-    found = next(_periodic(rows, slow, is_usual), None)
-    if found is None:
+    rhythm = next(_periodic(rows, slow, is_usual), None)
+    if rhythm is None:
         return None
-    period, remainder, periodic = found
+    period, remainder, periodic = rhythm
     others = [r for r in rows if r not in slow]
     more_rows = _times(_rows(periodic), _rows(others))
     if not others or (more_rows is not None and more_rows >= SAME_ROWS_TIMES):

@@ -87,33 +87,33 @@ _HEADLINES = {
 def diagnose(evidence: JobEvidence) -> Diagnosis:
     """Return the health of a job's micro-batches, and the verdict."""
     failed = _newest_failed(evidence.checkpoints)
-    found = batches.report(evidence.checkpoints, evidence.config)
+    report = batches.report(evidence.checkpoints, evidence.config)
     repeated = runs.repeated_ends(evidence)
     if failed is not None:
-        return Diagnosis(Health.FAILING, ended.failure(failed, evidence.exceptions, _rows(found), repeated))
+        return Diagnosis(Health.FAILING, ended.failure(failed, evidence.exceptions, _rows(report), repeated))
     if repeated is not None:
-        return Diagnosis(Health.RESTARTING, ended.restarting(repeated, _rows(found)))
-    if not found.judged:
+        return Diagnosis(Health.RESTARTING, ended.restarting(repeated, _rows(report)))
+    if not report.judged:
         return Diagnosis(Health.TOO_FEW, _nothing_yet(evidence))
     beside = runs.run_beside(evidence)
     if beside is not None:
-        return Diagnosis(Health.INTERMITTENT, ended.beside(beside, _rows(found)))
-    causes = found_causes(facts_of(evidence.checkpoints, found))
+        return Diagnosis(Health.INTERMITTENT, ended.beside(beside, _rows(report)))
+    causes = found_causes(facts_of(evidence.checkpoints, report))
     # A run that reads all there is and then ends (AvailableNow, Once) never pauses.
-    is_scheduled = is_by_pauses_alone(found) and runs.is_scheduled(evidence)
-    if is_late(found, causes) and not is_scheduled:
-        first = leading(found, causes)
+    is_scheduled = is_by_pauses_alone(report) and runs.is_scheduled(evidence)
+    if is_late(report, causes) and not is_scheduled:
+        first = leading(report, causes)
         is_by_turns = first is not None and first.health is Health.INTERMITTENT
         health = Health.INTERMITTENT if is_by_turns else Health.SLOW
-        return Diagnosis(health, _behind(found, "The query is behind", causes))
-    health = Health.HEALTHY if len(found.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
+        return Diagnosis(health, _behind(report, "The query is behind", causes))
+    health = Health.HEALTHY if len(report.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
     if health is Health.HEALTHY and any(c.health is Health.INTERMITTENT for c in causes):
         health = Health.INTERMITTENT
-    if found.is_open and not is_scheduled:
+    if report.is_open and not is_scheduled:
         return Diagnosis(
-            health, _open(found, f"Micro-batches take {say.duration(found.duration_median_ms or 0)}", causes)
+            health, _open(report, f"Micro-batches take {say.duration(report.duration_median_ms or 0)}", causes)
         )
-    return Diagnosis(health, _well(found, _well_lead(found, health, has_all=samples.has_all(evidence)), causes))
+    return Diagnosis(health, _well(report, _well_lead(report, health, has_all=samples.has_all(evidence)), causes))
 
 
 def silent(heard_at: datetime) -> Diagnosis:
@@ -137,8 +137,8 @@ def silent(heard_at: datetime) -> Diagnosis:
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
     """Return the verdict on one micro-batch: which part took most of its time, and whether the query kept up then."""
     if checkpoint.header.status is CheckpointStatus.FAILED:
-        found = batches.report(evidence.checkpoints, evidence.config)
-        return ended.failure(checkpoint, evidence.exceptions, _rows(found))
+        report = batches.report(evidence.checkpoints, evidence.config)
+        return ended.failure(checkpoint, evidence.exceptions, _rows(report))
     number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
     if took is None:
         return _not_ended(checkpoint)
@@ -147,15 +147,15 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
     around = batches.report(upto, evidence.config)
     own = batches.report([checkpoint], evidence.config)
     # Combine the parts of this batch with the signs of the batches up to it, because a single batch shows no sign.
-    found = BatchReport(own.judged, around.interval, around.signs, own.shares)
+    report = BatchReport(own.judged, around.interval, around.signs, own.shares)
     facts = facts_of(upto, around)
     is_struck = facts.rhythm is not None and any(r.number == number for r in facts.rhythm.slow)
     causes = tuple(c for c in found_causes(facts) if is_struck or c.name != "compaction")
     if is_late(around, causes):
-        return _behind(found, f"{lead}; the query was behind", causes)
+        return _behind(report, f"{lead}; the query was behind", causes)
     if around.is_open:
-        return _open(found, lead, causes)
-    return _well(found, lead, causes)
+        return _open(report, lead, causes)
+    return _well(report, lead, causes)
 
 
 def count_of(evidence: JobEvidence) -> int:
@@ -191,22 +191,22 @@ def _undecided(lead: str) -> Verdict:
     )
 
 
-def _behind(found: BatchReport, lead: str, causes: Sequence[Found] = ()) -> Verdict:
+def _behind(report: BatchReport, lead: str, causes: Sequence[Found] = ()) -> Verdict:
     """Return the verdict on a query that is behind: what its batches show, or else the part that takes most of them."""
-    is_alone = is_by_pauses_alone(found)
+    is_alone = is_by_pauses_alone(report)
     real = [c for c in causes if not c.is_note]
-    first = leading(found, causes)
+    first = leading(report, causes)
     if first is not None:
         others = [c for c in real if c is not first]
         # If the only sign is that the query never pauses, it may keep up.
-        return _of_cause(first, found, "" if is_alone else f"{lead}. ", others, causes)
-    verdict = _by_part(found, lead, is_alone=is_alone)
+        return _of_cause(first, report, "" if is_alone else f"{lead}. ", others, causes)
+    verdict = _by_part(report, lead, is_alone=is_alone)
     rows = (*verdict.evidence, *(row for c in causes for row in c.rows))
     return replace(verdict, evidence=rows, second=_second(real))
 
 
-def _by_part(found: BatchReport, lead: str, *, is_alone: bool) -> Verdict:
-    part, share = found.shares[0] if found.shares else (BatchPart.PLANNING, 0.0)
+def _by_part(report: BatchReport, lead: str, *, is_alone: bool) -> Verdict:
+    part, share = report.shares[0] if report.shares else (BatchPart.PLANNING, 0.0)
     is_ruled = share >= PART_MIN_SHARE
     most = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
     why = "; no part of a batch takes half of its time"
@@ -217,14 +217,14 @@ def _by_part(found: BatchReport, lead: str, *, is_alone: bool) -> Verdict:
     elif is_ruled:
         why = f"; {most}"
         detail = f"{most[:1].upper()}{most[1:]}."
-    more = "".join(f". {_as_sentence(s)}" for s in found.raised if s.sign in _TOLD)
-    confidence = Confidence.HIGH if len(found.judged) >= CONFIDENT_COUNT else Confidence.MEDIUM
+    more = "".join(f". {_as_sentence(s)}" for s in report.raised if s.sign in _TOLD)
+    confidence = Confidence.HIGH if len(report.judged) >= CONFIDENT_COUNT else Confidence.MEDIUM
     return Verdict(
         kind=_KINDS.get(part, VerdictKind.UNDECIDED) if is_ruled else VerdictKind.UNDECIDED,
         sentence=f"{lead}{why}{more}.",
         confidence=Confidence.MEDIUM if is_alone else confidence,
-        evidence=(*_rows(found), *_cure_rows(found, part if is_ruled else None)),
-        would_decide=_missing(found) if is_alone else (),
+        evidence=(*_rows(report), *_cure_rows(report, part if is_ruled else None)),
+        would_decide=_missing(report) if is_alone else (),
         headline=headline,
         detail=detail,
     )
@@ -236,12 +236,12 @@ def _as_sentence(sign: Sign) -> str:
     return f"{sign.statement[:1].upper()}{sign.statement[1:]}"
 
 
-def _cure_rows(found: BatchReport, part: BatchPart | None) -> list[Evidence]:
+def _cure_rows(report: BatchReport, part: BatchPart | None) -> list[Evidence]:
     cures, no_cures = _CURES.get(part, ((), ())) if part is not None else ((), ())
-    newest = found.judged[-1].batch if found.judged else None
+    newest = report.judged[-1].batch if report.judged else None
     if part is BatchPart.LOG and newest is not None and newest.state is None and is_kafka(newest.sink):
         cures = (*cures, ASYNC_CURE)
-    if any(s.sign is PressureSign.ROWS_GROWTH for s in found.raised):
+    if any(s.sign is PressureSign.ROWS_GROWTH for s in report.raised):
         cures, no_cures = ((_LIMIT, *cures), ())
     return [
         *(Evidence(f"what cures it: {text}", "cure") for text in cures),
@@ -249,13 +249,15 @@ def _cure_rows(found: BatchReport, part: BatchPart | None) -> list[Evidence]:
     ]
 
 
-def _of_cause(cause: Found, found: BatchReport, lead: str, others: Sequence[Found], causes: Sequence[Found]) -> Verdict:
+def _of_cause(
+    cause: Found, report: BatchReport, lead: str, others: Sequence[Found], causes: Sequence[Found]
+) -> Verdict:
     rest = [c for c in causes if c is not cause]
     return Verdict(
         kind=cause.kind,
         sentence=f"{lead}{cause.sentence}.",
         confidence=cause.confidence,
-        evidence=(*cause.rows, *_rows(found), *(row for c in rest for row in (_said(c), *c.rows))),
+        evidence=(*cause.rows, *_rows(report), *(row for c in rest for row in (_said(c), *c.rows))),
         would_decide=cause.would_decide,
         headline=cause.headline,
         detail=f"{cause.sentence}.",
@@ -271,7 +273,7 @@ def _second(causes: Sequence[Found]) -> SecondCause | None:
     return SecondCause(causes[0].kind, f"{causes[0].sentence}.") if causes else None
 
 
-def _missing(found: BatchReport) -> tuple[str, ...]:
+def _missing(report: BatchReport) -> tuple[str, ...]:
     # The only sign is that the query never pauses. This proves nothing, because a query without a trigger interval
     # never pauses, and because file sources report no backlog. The verdict therefore lists the readings that would
     # decide.
@@ -279,62 +281,62 @@ def _missing(found: BatchReport) -> tuple[str, ...]:
     backlog = "the backlog of the sources, which these do not report"
     return tuple(
         text
-        for text, is_known in ((interval, found.interval is not None), (backlog, found.has_backlog))
+        for text, is_known in ((interval, report.interval is not None), (backlog, report.has_backlog))
         if not is_known
     )
 
 
-def _open(found: BatchReport, lead: str, causes: Sequence[Found]) -> Verdict:
+def _open(report: BatchReport, lead: str, causes: Sequence[Found]) -> Verdict:
     """Return the verdict on a query that never pauses, if nothing shows whether it keeps up."""
     real = [c for c in causes if not c.is_note]
     said = f"{lead}: the query is busy all the time, and whether it keeps up with its input is not known"
     if real:
-        named = _of_cause(real[0], found, f"{said}. ", real[1:], causes)
-        return replace(named, would_decide=(*named.would_decide, *_missing(found)))
+        named = _of_cause(real[0], report, f"{said}. ", real[1:], causes)
+        return replace(named, would_decide=(*named.would_decide, *_missing(report)))
     notes = "".join(f" {c.sentence}." for c in causes if c.is_said)
     return Verdict(
         kind=VerdictKind.UNDECIDED,
         sentence=f"{said}.{notes}",
         confidence=Confidence.LOW,
-        evidence=(*_rows(found), *(row for c in causes for row in (_said(c), *c.rows))),
-        would_decide=(*_missing(found), *(text for c in causes for text in c.would_decide)),
+        evidence=(*_rows(report), *(row for c in causes for row in (_said(c), *c.rows))),
+        would_decide=(*_missing(report), *(text for c in causes for text in c.would_decide)),
         headline="The query is busy all the time",
         detail=f"Whether it keeps up with its input is not known.{notes}",
     )
 
 
-def _well(found: BatchReport, lead: str, causes: Sequence[Found] = ()) -> Verdict:
+def _well(report: BatchReport, lead: str, causes: Sequence[Found] = ()) -> Verdict:
     real = [c for c in causes if not c.is_note]
     if real:
         keeps_up = f"{lead}. " if real[0].health is Health.HEALTHY else ""
-        return _of_cause(real[0], found, keeps_up, real[1:], causes)
-    is_busy = any(s.sign is PressureSign.UTILISATION for s in found.raised)
-    many = len(found.judged)
+        return _of_cause(real[0], report, keeps_up, real[1:], causes)
+    is_busy = any(s.sign is PressureSign.UTILISATION for s in report.raised)
+    many = len(report.judged)
     confidence = Confidence.HIGH if many >= CONFIDENT_COUNT and not is_busy else Confidence.MEDIUM
     said = "".join(f" {c.sentence}." for c in causes if c.is_said)
     return Verdict(
         kind=VerdictKind.NONE,
         sentence=f"{lead}: the query keeps up with its input.{said}",
         confidence=confidence if many >= HEALTH_MIN_COUNT else Confidence.LOW,
-        evidence=(*_rows(found), *(row for c in causes for row in (_said(c), *c.rows))),
+        evidence=(*_rows(report), *(row for c in causes for row in (_said(c), *c.rows))),
         would_decide=tuple(text for c in causes for text in c.would_decide),
         headline=lead,
         detail=f"The query keeps up with its input.{said}",
     )
 
 
-def _well_lead(found: BatchReport, health: Health, *, has_all: bool) -> str:
-    took, many = say.duration(found.duration_median_ms or 0), len(found.judged)
+def _well_lead(report: BatchReport, health: Health, *, has_all: bool) -> str:
+    took, many = say.duration(report.duration_median_ms or 0), len(report.judged)
     if health is Health.TOO_FEW:
         return f"Only {many} micro-batch{'' if many == 1 else 'es'}{' so far' if has_all else ' known'}, at {took}"
     return f"Micro-batches are healthy at {took}"
 
 
-def _rows(found: BatchReport) -> tuple[Evidence, ...]:
+def _rows(report: BatchReport) -> tuple[Evidence, ...]:
     """Return the rows in order: raised signs, the parts of a batch, its duration, other signs, state."""
-    raised = [_sign_row(s) for s in found.signs if s.is_raised]
-    others = [_sign_row(s) for s in found.signs if not s.is_raised]
-    return (*raised, *_part_rows(found), *_duration_rows(found), *others, *_state_rows(found))
+    raised = [_sign_row(s) for s in report.signs if s.is_raised]
+    others = [_sign_row(s) for s in report.signs if not s.is_raised]
+    return (*raised, *_part_rows(report), *_duration_rows(report), *others, *_state_rows(report))
 
 
 def _sign_row(sign: Sign) -> Evidence:
@@ -343,30 +345,30 @@ def _sign_row(sign: Sign) -> Evidence:
     return Evidence(sign.statement, sign.sign.value, sign.basis, value, None if value is None else unit)
 
 
-def _part_rows(found: BatchReport) -> list[Evidence]:
+def _part_rows(report: BatchReport) -> list[Evidence]:
     rows = []
-    for part, share in found.shares:
-        is_mean = part in (BatchPart.STATE_COMMIT, BatchPart.RUN) and found.share(BatchPart.STATE_COMMIT) is not None
+    for part, share in report.shares:
+        is_mean = part in (BatchPart.STATE_COMMIT, BatchPart.RUN) and report.share(BatchPart.STATE_COMMIT) is not None
         basis = Basis.RECONSTRUCTED if is_mean else Basis.MEASURED
         text = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
         rows.append(Evidence(text, f"share of {part.value}", basis, say.rounded(share), "ratio"))
     return rows
 
 
-def _duration_rows(found: BatchReport) -> list[Evidence]:
-    took, many = found.duration_median_ms, len(found.judged)
+def _duration_rows(report: BatchReport) -> list[Evidence]:
+    took, many = report.duration_median_ms, len(report.judged)
     if took is None:
         return []
-    number = found.judged[0].header.checkpoint_id
+    number = report.judged[0].header.checkpoint_id
     text = f"duration of batch {number}" if many == 1 else f"median duration of {many} batches"
     rows = [Evidence(text, "batchDuration", value=say.rounded(took), unit="ms")]
-    if found.interval is not None:
-        rows.append(Evidence("trigger interval", "interval", found.interval.basis, found.interval.ms, "ms"))
+    if report.interval is not None:
+        rows.append(Evidence("trigger interval", "interval", report.interval.basis, report.interval.ms, "ms"))
     return rows
 
 
-def _state_rows(found: BatchReport) -> list[Evidence]:
-    last = found.judged[-1].batch if found.judged else None
+def _state_rows(report: BatchReport) -> list[Evidence]:
+    last = report.judged[-1].batch if report.judged else None
     if last is None or last.state is None:
         return []
     rows = []

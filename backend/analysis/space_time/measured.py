@@ -118,7 +118,7 @@ def _subtask(own: _Subtask) -> SubtaskTrace:
 
 def _blocked(changes: Sequence[tuple[float, int]]) -> tuple[Stretch, ...]:
     """Return the times at which at least one channel was blocked. Stretches of no length are left out."""
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     count = most = 0
     begin_ms = 0.0
     for at_ms, change in changes:
@@ -127,10 +127,10 @@ def _blocked(changes: Sequence[tuple[float, int]]) -> tuple[Stretch, ...]:
             begin_ms, most = at_ms, 0
         most = max(most, count)
         if before and count == 0 and at_ms > begin_ms:
-            found.append(Stretch(begin_ms, at_ms, most))
+            stretches.append(Stretch(begin_ms, at_ms, most))
     if count:
-        found.append(Stretch(begin_ms, None, most))
-    return tuple(found)
+        stretches.append(Stretch(begin_ms, None, most))
+    return tuple(stretches)
 
 
 def _recorded(own: _Subtask, *, is_over: bool) -> Stretch | None:

@@ -63,8 +63,8 @@ def _channels(
 
 
 def _sent(senders: Sequence[Subtask], traces: Mapping[Subtask, SubtaskTrace]) -> list[tuple[float, Subtask]]:
-    found = ((traces[sender].snapshot_ms, sender) for sender in senders)
-    return [(at_ms, sender) for at_ms, sender in found if at_ms is not None]
+    sent = ((traces[sender].snapshot_ms, sender) for sender in senders)
+    return [(at_ms, sender) for at_ms, sender in sent if at_ms is not None]
 
 
 def _arrows(sent: list[tuple[float, Subtask]], receiver: Subtask, received: SubtaskTrace) -> Iterator[ChannelTrace]:

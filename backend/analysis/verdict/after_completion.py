@@ -90,7 +90,7 @@ class _Work:
 
 def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
     """Return the spans of the newest checkpoints in a row, oldest first. A gap or another failure ends the row."""
-    found: list[_Span] = []
+    spans: list[_Span] = []
     ended: datetime | None = None
     expired: list[float] = []
     pending: list[frozenset[int]] = []
@@ -99,7 +99,7 @@ def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
         header, detail = checkpoint.header, checkpoint.detail(vertex_id)
         took = header.end_to_end_duration_ms
         if number is not None and header.checkpoint_id != number + 1:
-            found, ended, expired, pending = [], None, [], []
+            spans, ended, expired, pending = [], None, [], []
         number = header.checkpoint_id
         if header.status is CheckpointStatus.IN_PROGRESS:
             continue
@@ -109,15 +109,15 @@ def _spans(case: Case, vertex_id: VertexId) -> list[_Span]:
             pending.extend([] if detail is None else [_late_in(detail, took)])
             continue
         if header.status is not CheckpointStatus.COMPLETED or took is None or not waits:
-            found, ended, expired, pending = [], None, [], []
+            spans, ended, expired, pending = [], None, [], []
             continue
         if ended is not None:
             arrived = header.triggered_at + timedelta(milliseconds=max(waits))
             took_ms = (arrived - ended) / timedelta(milliseconds=1)
             gap_ms = (header.triggered_at - ended) / timedelta(milliseconds=1)
-            found.append(_Span(ended, gap_ms, took_ms, max(waits), tuple(expired), tuple(pending)))
+            spans.append(_Span(ended, gap_ms, took_ms, max(waits), tuple(expired), tuple(pending)))
         ended, expired, pending = header.triggered_at + timedelta(milliseconds=took), [], []
-    return found
+    return spans
 
 
 def _late_in(detail: VertexDetail, took_ms: int) -> frozenset[int]:
@@ -193,8 +193,8 @@ def _reads_on(case: Case, vertex_id: VertexId, subtasks: tuple[int, ...], spans:
     return reads is not None and not reads.are_few
 
 
-def _tell_work(case: Case, found: _Work) -> Verdict:
-    vertex_id, subtasks, spans = found.vertex_id, found.subtasks, found.spans
+def _tell_work(case: Case, work: _Work) -> Verdict:
+    vertex_id, subtasks, spans = work.vertex_id, work.subtasks, work.spans
     where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
     usual = median(s.took_ms for s in spans) or 0.0
     are_bridged = any(s.expired_ms for s in spans)

@@ -112,9 +112,9 @@ def lowest_wait(case: Case, *, to_last: bool = False) -> Wait | None:
     """
     for vertex in reversed(case.evidence.topology.vertices):
         if case.evidence.topology.upstream(vertex.id):
-            found = _long_wait_before(case, vertex.id, to_last=to_last)
-            if found is not None:
-                return found
+            wait = _long_wait_before(case, vertex.id, to_last=to_last)
+            if wait is not None:
+                return wait
     return None
 
 

@@ -60,8 +60,8 @@ def _find_queue(case: Case) -> _Queue | None:
     return _Queue(hop, suspect_of(load, waiting, (most, held)), waiting)
 
 
-def _tell_queue(case: Case, found: _Queue) -> Verdict:
-    hop, suspect, waiting, named_id = found.hop, found.suspect, found.waiting, found.suspect.vertex_id
+def _tell_queue(case: Case, queue: _Queue) -> Verdict:
+    hop, suspect, waiting, named_id = queue.hop, queue.suspect, queue.waiting, queue.suspect.vertex_id
     slow = hosts.slow_host(case.evidence, case.loads, named_id, waiting)
     if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
         return verdict_barrier.tell_slow_host(case, verdict_barrier.OnHost(suspect, slow))

@@ -326,11 +326,11 @@ def _pressure(
 ) -> tuple[dict[VertexId, VertexLoad], Suspect | None]:
     topology = evidence.topology
     loads = pressure.without_unset(topology, pressure.vertex_loads(readings))
-    found = pressure.suspects(topology, loads)
-    if not found:
+    suspects = pressure.suspects(topology, loads)
+    if not suspects:
         hops = travel.hops(topology, [(w.phases, w.duration_ms) for w in walked if w.phases])
-        found = pressure.queued_suspects(topology, loads, {h.vertex_id: h.hop_ms for h in hops})
-    return loads, pressure.root_suspect(topology, found)
+        suspects = pressure.queued_suspects(topology, loads, {h.vertex_id: h.hop_ms for h in hops})
+    return loads, pressure.root_suspect(topology, suspects)
 
 
 def _walk(checkpoint: Checkpoint, evidence: JobEvidence) -> Walked:

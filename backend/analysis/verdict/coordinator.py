@@ -82,21 +82,21 @@ def _find_failing_coordinator(case: Case) -> _CoordinatorFailures | None:
 
 
 def _tell_failing_coordinator(case: Case, failures: _CoordinatorFailures) -> Verdict:
-    found = failures.failed
-    said = next((f' ("{h.failure_message}")' for h in reversed(found) if h.failure_message), "")
+    failed = failures.failed
+    said = next((f' ("{h.failure_message}")' for h in reversed(failed) if h.failure_message), "")
     what = _CANNOT_COMPLETE if failures.is_at_end else _CANNOT_BEGIN
     return draft(
         case,
         VerdictKind.COORDINATOR,
         f"the coordinator (JobManager) {what[0]}",
         evidence=[
-            rows.number(f"checkpoints that failed {what[1]}", "failureReason", len(found), "count"),
-            rows.note(f"failure reason: {found[-1].failure_reason or ''}{said}"),
+            rows.number(f"checkpoints that failed {what[1]}", "failureReason", len(failed), "count"),
+            rows.note(f"failure reason: {failed[-1].failure_reason or ''}{said}"),
             *rows.restarts(case),
             *rows.fare(case),
             *rows.settings(case),
         ],
-        confidence=by_count(len(found)),
+        confidence=by_count(len(failed)),
         would_decide=(f"the exception in the JobManager's log: {what[2]}",),
     )
 
@@ -176,10 +176,10 @@ def _find_late_trigger(case: Case) -> _LateTrigger | None:
     return _LateTrigger(median(ms for _, ms in triggers) or 0.0, are_free)
 
 
-def _tell_late_trigger(case: Case, found: _LateTrigger) -> Verdict:
-    took = found.late_ms
+def _tell_late_trigger(case: Case, late_trigger: _LateTrigger) -> Verdict:
+    took = late_trigger.late_ms
     free, held = ", and none of them is busy", "; sources that are held back would begin at different times"
-    why = free if found.are_free else held
+    why = free if late_trigger.are_free else held
     return draft(
         case,
         VerdictKind.COORDINATOR,

@@ -104,8 +104,8 @@ def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vert
     # The name of a vertex may contain a colon, as in "Source: orders", so the name is hidden from the search below.
     hidden = reason if vertex is None else reason.replace(vertex, "_" * len(vertex))
     # The headline ends where an explanation begins, or a message of the engine in quotes.
-    found = re.search(r': | \("', hidden)
-    first, rest = (reason, "") if found is None else (reason[: found.start()], reason[found.start() :])
+    match = re.search(r': | \("', hidden)
+    first, rest = (reason, "") if match is None else (reason[: match.start()], reason[match.start() :])
     # A pronoun at the end stands for the checkpoints that ``case.lead`` names. The headline does not contain ``lead``,
     # so a noun replaces the pronoun.
     first = re.sub(r"\bthem$", "the checkpoints", re.sub(r"\backnowledge it$", "acknowledge the checkpoint", first))

@@ -82,27 +82,27 @@ def _is_ended(message: KnownMessage) -> bool:
     return message.cause is MessageCause.TRANSACTION
 
 
-def _known(found: _Exceptions) -> list[tuple[datetime, KnownMessage, str]]:
-    return [(at, m, text) for at, text in found if (m := known_messages.explained(text)) is not None]
+def _known(exceptions: _Exceptions) -> list[tuple[datetime, KnownMessage, str]]:
+    return [(at, m, text) for at, text in exceptions if (m := known_messages.explained(text)) is not None]
 
 
-def _told(case: Case, found: _Exceptions, chosen: Sequence[tuple[datetime, KnownMessage, str]]) -> Told | None:
+def _told(case: Case, exceptions: _Exceptions, chosen: Sequence[tuple[datetime, KnownMessage, str]]) -> Told | None:
     """Return what is told by the most frequent message of ``chosen``, which are some of the exceptions ``found``."""
     if not chosen:
         return None
     counts = Counter(m.id for _, m, _ in chosen)
     at, message, text = max(chosen, key=lambda k: counts[k[1].id])
-    count, total = counts[message.id], len(found)
+    count, total = counts[message.id], len(exceptions)
     newest = "newest " if total < len(case.evidence.exceptions) else ""
     says = "says" if count == 1 else "say"
     who = f"its {newest}exception says" if total == 1 else f"{count} of its {total} {newest}exceptions {says}"
-    is_open = _is_ended(message) and _timeout_ms(found) is None
+    is_open = _is_ended(message) and _timeout_ms(exceptions) is None
     is_pattern = _is_ended(message) and count >= RESTARTS_OF_TRANSACTIONS_MIN_COUNT
-    unknown = tuple(text for _, text in found if known_messages.explained(text) is None)
+    unknown = tuple(text for _, text in exceptions if known_messages.explained(text) is None)
     return Told(
         message=message,
-        text=f'{who} that {message.means} ("{_matching(message, text)}"){_compared(case, message, found)}',
-        is_of_checkpoints=any(m.cause.is_of_checkpoints for _, m, _ in _known(found)),
+        text=f'{who} that {message.means} ("{_matching(message, text)}"){_compared(case, message, exceptions)}',
+        is_of_checkpoints=any(m.cause.is_of_checkpoints for _, m, _ in _known(exceptions)),
         at=at,
         count=total,
         unknown=unknown,
@@ -161,10 +161,10 @@ def explaining(case: Case, found: Told | None) -> list[Evidence]:
     return [] if found is None or found.is_few else _explaining(case, found, recent(case))
 
 
-def _explaining(case: Case, told_by: Told, found: _Exceptions) -> list[Evidence]:
+def _explaining(case: Case, told_by: Told, exceptions: _Exceptions) -> list[Evidence]:
     newest = known_messages.explained(max(case.evidence.exceptions)[1])
     notes = () if newest is told_by.message else told_by.message.notes
-    numbers = ages(open_ms(case), _timeout_ms(found)) if _is_ended(told_by.message) else []
+    numbers = ages(open_ms(case), _timeout_ms(exceptions)) if _is_ended(told_by.message) else []
     return [*numbers, *(rows.note(text) for text in notes)]
 
 
@@ -180,13 +180,13 @@ def ages(age_ms: float | None, timeout_ms: int | None) -> list[Evidence]:
     return numbers
 
 
-def _timeout_ms(found: _Exceptions) -> int | None:
-    timeouts = (known_messages.transaction_timeout_ms(text) for _, text in found)
+def _timeout_ms(exceptions: _Exceptions) -> int | None:
+    timeouts = (known_messages.transaction_timeout_ms(text) for _, text in exceptions)
     return next((ms for ms in timeouts if ms is not None), None)
 
 
-def _compared(case: Case, message: KnownMessage, found: _Exceptions) -> str:
-    return compared(open_ms(case), _timeout_ms(found)) if _is_ended(message) else ""
+def _compared(case: Case, message: KnownMessage, exceptions: _Exceptions) -> str:
+    return compared(open_ms(case), _timeout_ms(exceptions)) if _is_ended(message) else ""
 
 
 def compared(age_ms: float | None, timeout_ms: int | None) -> str:

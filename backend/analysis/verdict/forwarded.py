@@ -37,50 +37,50 @@ class _Forwarded:
 
 def _find_forwarded(case: Case) -> _Forwarded | None:
     topology = case.evidence.topology
-    found = snapshots.unanswered(topology, case.waiting, has_readings=True)
-    if found is None:
+    unanswered = snapshots.unanswered(topology, case.waiting, has_readings=True)
+    if unanswered is None:
         return None
-    below = pressure.descendants(topology, found.vertex_id)
+    below = pressure.descendants(topology, unanswered.vertex_id)
     is_known = [
         bool(below) and all(v in phases and not phases[v].pending for v in below)
         for phases, _ in case.waiting
-        if found.vertex_id in phases and phases[found.vertex_id].pending
+        if unanswered.vertex_id in phases and phases[unanswered.vertex_id].pending
     ]
     is_often = len(is_known) * 2 >= len(case.walked)
-    return _Forwarded(found, _phase_of(case, found)) if is_known and is_often and all(is_known) else None
+    return _Forwarded(unanswered, _phase_of(case, unanswered)) if is_known and is_often and all(is_known) else None
 
 
-def _phase_of(case: Case, found: Unanswered) -> Phase | None:
+def _phase_of(case: Case, unanswered: Unanswered) -> Phase | None:
     reads = barrier_waits.reads_in(
-        case, found.vertex_id, found.subtasks, _spans(case, found), overlap_min=_INSIDE_RATIO
+        case, unanswered.vertex_id, unanswered.subtasks, _spans(case, unanswered), overlap_min=_INSIDE_RATIO
     )
     if reads is None:
         return None
     if not reads.are_few:
         return Phase.ASYNC
-    load = case.loads.get(found.vertex_id)
+    load = case.loads.get(unanswered.vertex_id)
     # A subtask with nothing to read reads nothing either, but it is idle.
-    return Phase.SYNC if load is not None and set(found.subtasks) <= set(load.full_subtasks) else None
+    return Phase.SYNC if load is not None and set(unanswered.subtasks) <= set(load.full_subtasks) else None
 
 
-def _spans(case: Case, found: Unanswered) -> list[tuple[datetime, datetime]]:
+def _spans(case: Case, unanswered: Unanswered) -> list[tuple[datetime, datetime]]:
     """Return the times in which a checkpoint waited for these subtasks only, also one that is open and not overdue."""
     judged = {w.checkpoint.header.checkpoint_id for w in case.walked}
     newer = [] if case.is_of_one else [w for w in case.open_ones if w.checkpoint.header.checkpoint_id not in judged]
     waits = [
         (w.checkpoint.header.triggered_at, w.duration_ms)
         for w in (*case.walked, *newer)
-        if found.vertex_id in w.phases and set(w.phases[found.vertex_id].pending) >= set(found.subtasks)
+        if unanswered.vertex_id in w.phases and set(w.phases[unanswered.vertex_id].pending) >= set(unanswered.subtasks)
     ]
     return [
-        (at + timedelta(milliseconds=found.others_ack_ms), at + timedelta(milliseconds=duration_ms))
+        (at + timedelta(milliseconds=unanswered.others_ack_ms), at + timedelta(milliseconds=duration_ms))
         for at, duration_ms in waits
-        if duration_ms > found.others_ack_ms
+        if duration_ms > unanswered.others_ack_ms
     ]
 
 
-def _tell_forwarded(case: Case, found: _Forwarded) -> Verdict:
-    one = found.unanswered
+def _tell_forwarded(case: Case, forwarded: _Forwarded) -> Verdict:
+    one = forwarded.unanswered
     vertex = case.name(one.vertex_id)
     where = say.where(vertex, one.subtasks, case.subtask_count(one.vertex_id))
     its, it = ("its", "it") if len(one.subtasks) == 1 else ("their", "they")
@@ -88,14 +88,14 @@ def _tell_forwarded(case: Case, found: _Forwarded) -> Verdict:
         Phase.SYNC: (VerdictKind.SYNC, f"{it} read hardly a record since, as in a sync part that does not end"),
         Phase.ASYNC: (VerdictKind.STORE, f"{it} read on, so {its} snapshot does not reach the store"),
         None: (VerdictKind.UNDECIDED, f"the time goes to {its} sync or async part, and not to a queue"),
-    }[found.phase]
+    }[forwarded.phase]
     return draft(
         case,
         kind,
         f"{where} forwarded the barrier but did not acknowledge: {rest}",
         vertex_id=one.vertex_id,
         subtasks=one.subtasks,
-        phase=found.phase,
+        phase=forwarded.phase,
         explained_ms=case.typical_ms,
         evidence=[
             rows.number(f"checkpoints that {where} had not acknowledged", "pending", one.checkpoint_count, "count"),
@@ -108,9 +108,9 @@ def _tell_forwarded(case: Case, found: _Forwarded) -> Verdict:
             *rows.late(case, one.vertex_id),
             *rows.settings(case),
         ],
-        confidence=Confidence.LOW if found.phase is None else weaker(case.confidence, Confidence.MEDIUM),
+        confidence=Confidence.LOW if forwarded.phase is None else weaker(case.confidence, Confidence.MEDIUM),
         would_decide=()
-        if found.phase is not None
+        if forwarded.phase is not None
         else (
             f"records read by {say.subtasks(one.subtasks)} while a checkpoint waits, from readings some seconds apart:"
             " none in the sync part, as many as before in the async part",

@@ -38,30 +38,30 @@ def _find_losses(case: Case) -> Sequence[Loss] | None:
     return sorted((x for x in case.evidence.losses if x.at >= since), key=lambda x: x.at, reverse=True) or None
 
 
-def _tell_losses(case: Case, found: Sequence[Loss]) -> Verdict:
+def _tell_losses(case: Case, lost: Sequence[Loss]) -> Verdict:
     verdict = draft(
         case,
         VerdictKind.LOST_ROWS,
-        _reason(case, found),
-        evidence=[*_evidence(case, found), *rows.fare(case), *rows.settings(case)],
+        _reason(case, lost),
+        evidence=[*_evidence(case, lost), *rows.fare(case), *rows.settings(case)],
         confidence=Confidence.HIGH,
     )
     # That the checkpoints are well is not what a reader must see first.
     return replace(verdict, headline="Output is lost", detail=verdict.sentence)
 
 
-def _reason(case: Case, found: Sequence[Loss]) -> str:
-    timeout_ms = found[0].timeout_ms
+def _reason(case: Case, lost: Sequence[Loss]) -> str:
+    timeout_ms = lost[0].timeout_ms
     return (
-        f"output is lost: {losses.said(found)} since {say.utc_minute(found[-1].at)}, which were older than their"
+        f"output is lost: {losses.said(lost)} since {say.utc_minute(lost[-1].at)}, which were older than their"
         f" timeout of {say.duration(timeout_ms)} when a checkpoint committed them"
         f"{exceptions.compared(exceptions.open_ms(case), timeout_ms)}"
     )
 
 
-def _evidence(case: Case, found: Sequence[Loss]) -> list[Evidence]:
-    newest, row_count = found[0], sum(loss.row_count for loss in found)
-    transactions = sum(loss.transaction_count for loss in found)
+def _evidence(case: Case, lost: Sequence[Loss]) -> list[Evidence]:
+    newest, row_count = lost[0], sum(loss.row_count for loss in lost)
+    transactions = sum(loss.transaction_count for loss in lost)
     return [
         rows.number("rows that were lost", "numRecordsLost", row_count, "count"),
         rows.number("commits that failed and are not tried again", "failedCommittables", transactions, "count"),
@@ -81,14 +81,14 @@ def with_losses(case: Case, verdict: Verdict) -> Verdict:
 
     Checkpoints that take long or fail for any reason let transactions become too old.
     """
-    found = _find_losses(case)
-    if found is None or verdict.kind is VerdictKind.LOST_ROWS:
+    lost = _find_losses(case)
+    if lost is None or verdict.kind is VerdictKind.LOST_ROWS:
         return verdict
     known = {row.statement for row in verdict.evidence}
-    more = f" In addition, {_reason(case, found)}."
+    more = f" In addition, {_reason(case, lost)}."
     return replace(
         verdict,
         sentence=verdict.sentence + more,
         detail=None if verdict.detail is None else verdict.detail + more,
-        evidence=(*verdict.evidence, *(row for row in _evidence(case, found) if row.statement not in known)),
+        evidence=(*verdict.evidence, *(row for row in _evidence(case, lost) if row.statement not in known)),
     )

@@ -124,8 +124,8 @@ def _find_calm(case: Case) -> _Calm | None:
     return _Calm(backpressured_max(case.loads)) if is_known else None
 
 
-def _tell_calm(case: Case, found: _Calm) -> Verdict:
-    most = found.most
+def _tell_calm(case: Case, calm: _Calm) -> Verdict:
+    most = calm.most
     is_calm = most is not None and most[1] < BACKPRESSURED_MIN_RATIO
     busy = _full_without_effect(case)
     unexplained = [] if most is None or is_calm else [rows.note(f"no subtask below {case.name(most[0])} is full")]

@@ -49,8 +49,8 @@ def _find_off(case: Case) -> _Off | None:
     return _Off(max(done, key=refusals.ended_at, default=None))
 
 
-def _tell_off(case: Case, found: _Off) -> Verdict:
-    newest = found.newest
+def _tell_off(case: Case, off: _Off) -> Verdict:
+    newest = off.newest
     if case.evidence.topology.is_batch:
         reason = "the job runs in batch mode, which starts again from the results of finished tasks"
     elif newest is None and not samples.none_completed(case.evidence):
@@ -103,8 +103,8 @@ def _find_refused(case: Case) -> _Refused | None:
     starting, ended = tasks_in(case.evidence, STARTING), tasks_in(case.evidence, ENDED)
     if starting:
         return _Refused(refusal, starting, f"{_named(case, starting)} {_verb(starting, 'is', 'are')} not running")
-    if ended and (found := _after_finish(case, refusal, ended)) is not None:
-        return found
+    if ended and (after_finish := _after_finish(case, refusal, ended)) is not None:
+        return after_finish
     if refusal.declined_for is FailureReason.BLOCKING_OUTPUT:
         reason = "the job has a blocking exchange, and a task behind it starts only when the tasks before it have ended"
         return _Refused(refusal, [], reason)
@@ -139,13 +139,13 @@ def _after_finish(case: Case, refusal: Refusal, ended: _Tasks) -> _Refused | Non
     return _Refused(refusal, ended, reason, Confidence.MEDIUM)
 
 
-def _tell_refused(case: Case, found: _Refused) -> Verdict:
-    refusal, tasks = found.refusal, found.tasks
+def _tell_refused(case: Case, refused: _Refused) -> Verdict:
+    refusal, tasks = refused.refusal, refused.tasks
     vertex_id, subtasks = tasks[0] if len(tasks) == 1 else (None, ())
     return draft(
         case,
         VerdictKind.REFUSED,
-        found.reason,
+        refused.reason,
         vertex_id=vertex_id,
         subtasks=subtasks,
         evidence=[
@@ -155,8 +155,8 @@ def _tell_refused(case: Case, found: _Refused) -> Verdict:
             *rows.fare(case),
             *rows.settings(case),
         ],
-        confidence=found.confidence or (Confidence.HIGH if refusal.is_counted else Confidence.MEDIUM),
-        would_decide=found.would_decide,
+        confidence=refused.confidence or (Confidence.HIGH if refusal.is_counted else Confidence.MEDIUM),
+        would_decide=refused.would_decide,
     )
 
 
@@ -183,8 +183,8 @@ def _find_waiting(case: Case) -> _Waiting | None:
     return _Waiting(tasks) if tasks else None
 
 
-def _tell_waiting(case: Case, found: _Waiting) -> Verdict:
-    tasks, started = found.tasks, case.evidence.started_at
+def _tell_waiting(case: Case, waiting: _Waiting) -> Verdict:
+    tasks, started = waiting.tasks, case.evidence.started_at
     since = None if started is None else (case.evidence.now - started).total_seconds() * 1000
     vertex_id, subtasks = tasks[0] if len(tasks) == 1 else (None, ())
     age = [] if since is None else [rows.reconstructed("time since the job began", "start-time", since, "ms")]
@@ -255,5 +255,5 @@ def after_finish_key(evidence: JobEvidence) -> str:
 
 
 def _version(evidence: JobEvidence) -> tuple[int, int] | None:
-    found = re.match(r"(\d{1,4})\.(\d{1,4})", evidence.flink_version or "")
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", evidence.flink_version or "")
+    return (int(match[1]), int(match[2])) if match else None

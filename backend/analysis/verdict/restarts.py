@@ -92,9 +92,9 @@ def _find_replay(case: Case) -> _Replay | None:
     return _Replay(completed[-1].header.checkpoint_id, persisted, restoring) if restoring else None
 
 
-def _tell_replay(case: Case, found: _Replay) -> Verdict:
-    number = found.number
-    vertex_id, subtasks = max(found.restoring, key=lambda w: len(w[1]))
+def _tell_replay(case: Case, replay: _Replay) -> Verdict:
+    number = replay.number
+    vertex_id, subtasks = max(replay.restoring, key=lambda w: len(w[1]))
     where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
     still, done = ("processes", "it has finished") if len(subtasks) == 1 else ("process", "they have finished")
     return draft(
@@ -106,11 +106,11 @@ def _tell_replay(case: Case, found: _Replay) -> Verdict:
         subtasks=subtasks,
         evidence=[
             rows.number(
-                f"in-flight data that checkpoint {number} persisted", "persisted", found.persisted_bytes, "bytes"
+                f"in-flight data that checkpoint {number} persisted", "persisted", replay.persisted_bytes, "bytes"
             ),
             *[
                 rows.number(f"{case.name(v)}: subtasks that are still restoring", "status", len(s), "count")
-                for v, s in found.restoring
+                for v, s in replay.restoring
             ],
             *rows.restarts(case),
             *rows.fare(case),

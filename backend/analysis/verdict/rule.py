@@ -75,5 +75,5 @@ class Rule(Generic[Found]):
         """Return the verdict by this rule, or None if the rule does not apply."""
         if not all(need.is_met(case) for need in self.needs):
             return None
-        found = self.find(case)
-        return None if found is None else self.tell(case, found)
+        finding = self.find(case)
+        return None if finding is None else self.tell(case, finding)

@@ -41,12 +41,16 @@ def _find_failing_subtask(case: Case) -> FailingSubtask | None:
     if all(w.is_expired for w in failed):
         return None
     judged = tuple(w.checkpoint for w in case.walked) if len(case.walked) > 1 else case.evidence.checkpoints
-    found = failures.failing_subtask(judged, has_restarts=case.has_restarts)
-    if found is None or found.failure_count * 2 < len(failed) or found.failure_count * 2 < _restart_count(case):
+    failing_subtask = failures.failing_subtask(judged, has_restarts=case.has_restarts)
+    if (
+        failing_subtask is None
+        or failing_subtask.failure_count * 2 < len(failed)
+        or failing_subtask.failure_count * 2 < _restart_count(case)
+    ):
         return None
-    if found.failure_count == 1 and (found.alone_count == 0 or case.suspect is not None):
+    if failing_subtask.failure_count == 1 and (failing_subtask.alone_count == 0 or case.suspect is not None):
         return None
-    return found
+    return failing_subtask
 
 
 def _restart_count(case: Case) -> int:
@@ -58,34 +62,38 @@ def _restart_count(case: Case) -> int:
     return sum(at >= since for at in case.report.restarts)
 
 
-def _tell_failing_subtask(case: Case, found: FailingSubtask) -> Verdict:
-    where = f"{case.name(found.vertex_id)} subtask {found.subtask}"
-    hosts = case.evidence.hosts(found.vertex_id, (found.subtask,))
+def _tell_failing_subtask(case: Case, failing_subtask: FailingSubtask) -> Verdict:
+    where = f"{case.name(failing_subtask.vertex_id)} subtask {failing_subtask.subtask}"
+    hosts = case.evidence.hosts(failing_subtask.vertex_id, (failing_subtask.subtask,))
     at = f" on {say.hosts(hosts)}" if hosts else ""
-    which = _which(case, found, sum(w.is_failed for w in case.walked))
-    said = f' ("{found.message}")' if found.message else ""
-    is_alone = found.alone_count >= _ALONE_RATIO * found.failure_count
+    which = _which(case, failing_subtask, sum(w.is_failed for w in case.walked))
+    said = f' ("{failing_subtask.message}")' if failing_subtask.message else ""
+    is_alone = failing_subtask.alone_count >= _ALONE_RATIO * failing_subtask.failure_count
     return draft(
         case,
         VerdictKind.FAILING_SUBTASK,
         f"{where}{at} did not acknowledge {which}{said}",
-        vertex_id=found.vertex_id,
-        subtasks=(found.subtask,),
-        phase=found.phase,
+        vertex_id=failing_subtask.vertex_id,
+        subtasks=(failing_subtask.subtask,),
+        phase=failing_subtask.phase,
         evidence=[
-            rows.number(f"failures in which {where} had not acknowledged", "pending", found.failure_count, "count"),
-            rows.number("of these, all other subtasks had acknowledged", "pending", found.alone_count, "count"),
+            rows.number(
+                f"failures in which {where} had not acknowledged", "pending", failing_subtask.failure_count, "count"
+            ),
+            rows.number(
+                "of these, all other subtasks had acknowledged", "pending", failing_subtask.alone_count, "count"
+            ),
             *_where_the_cause_is(case),
-            rows.note(f"failure reason: {found.reason.value}{said}"),
+            rows.note(f"failure reason: {failing_subtask.reason.value}{said}"),
             *rows.fare(case),
             *rows.settings(case),
         ],
-        confidence=by_count(found.failure_count)
+        confidence=by_count(failing_subtask.failure_count)
         if is_alone
-        else weaker(by_count(found.failure_count), Confidence.MEDIUM),
+        else weaker(by_count(failing_subtask.failure_count), Confidence.MEDIUM),
         would_decide=(
             *(() if is_alone else (_WHO_FAILED,)),
-            *((_STORE_ERROR,) if found.reason is FailureReason.ASYNC_FAILURE else ()),
+            *((_STORE_ERROR,) if failing_subtask.reason is FailureReason.ASYNC_FAILURE else ()),
         ),
     )
 
@@ -129,14 +137,14 @@ def _tell_refusing_store(case: Case, failed: list[Walked]) -> Verdict:
 REFUSING_STORE = Rule("refusing store", Explains.EVERYTHING, (FAILED,), _find_refusing_store, _tell_refusing_store)
 
 
-def _which(case: Case, found: FailingSubtask, failed_count: int) -> str:
+def _which(case: Case, failing_subtask: FailingSubtask, failed_count: int) -> str:
     """Return the failed checkpoints in words, to follow ``did not acknowledge``.
 
     The sentence begins with how many checkpoints failed, so a pronoun is enough.
     """
     if case.is_of_one or failed_count == 1:
         return "it"
-    return "them" if found.failure_count == failed_count else f"{found.failure_count} of them"
+    return "them" if failing_subtask.failure_count == failed_count else f"{failing_subtask.failure_count} of them"
 
 
 def _where_the_cause_is(case: Case) -> list[Evidence]:
@@ -279,18 +287,18 @@ def unanswered(case: Case) -> Unanswered | None:
     return snapshots.unanswered(case.evidence.topology, case.waiting, has_readings=most is not None)
 
 
-def tell_unanswered(case: Case, found: Unanswered) -> Verdict:
+def tell_unanswered(case: Case, missing: Unanswered) -> Verdict:
     """Return the verdict on a snapshot that does not reach the store."""
     return draft(
         case,
         VerdictKind.STORE,
-        _unanswered_text(case, found),
+        _unanswered_text(case, missing),
         explained_ms=case.typical_ms,
-        vertex_id=found.vertex_id,
-        subtasks=found.subtasks,
+        vertex_id=missing.vertex_id,
+        subtasks=missing.subtasks,
         phase=Phase.ASYNC,
         evidence=[
-            *unanswered_rows(case, found),
+            *unanswered_rows(case, missing),
             *rows.settings(case),
         ],
         confidence=Confidence.LOW
@@ -318,11 +326,11 @@ def unanswered_rows(case: Case, found: Unanswered) -> list[Evidence]:
     ]
 
 
-def _unanswered_text(case: Case, found: Unanswered) -> str:
-    vertex, total, count = case.name(found.vertex_id), case.subtask_count(found.vertex_id), len(found.subtasks)
+def _unanswered_text(case: Case, missing: Unanswered) -> str:
+    vertex, total, count = case.name(missing.vertex_id), case.subtask_count(missing.vertex_id), len(missing.subtasks)
     if 1 < count == total:
         return f"no subtask of {vertex} acknowledged: {_lost(2)}"
-    return f"{say.where(vertex, found.subtasks, total)} did not acknowledge: {_lost(count)}"
+    return f"{say.where(vertex, missing.subtasks, total)} did not acknowledge: {_lost(count)}"
 
 
 def _lost(count: int) -> str:
@@ -332,8 +340,8 @@ def _lost(count: int) -> str:
     return "their snapshots do not reach the store, or their acknowledgements do not reach the JobManager"
 
 
-def _first_barrier(case: Case, found: Unanswered) -> list[Evidence]:
-    if found.first_barrier_ms is None:
+def _first_barrier(case: Case, missing: Unanswered) -> list[Evidence]:
+    if missing.first_barrier_ms is None:
         return []
-    text = f"{case.name(found.vertex_id)}: time until its first barrier, although it did not acknowledge"
-    return [rows.number(text, "checkpointStartDelayNanos", found.first_barrier_ms, "ms")]
+    text = f"{case.name(missing.vertex_id)}: time until its first barrier, although it did not acknowledge"
+    return [rows.number(text, "checkpointStartDelayNanos", missing.first_barrier_ms, "ms")]

@@ -63,13 +63,13 @@ def stall_of(case: Case) -> Stall | None:
     """Return the wait of barriers for subtasks that stand still; None if there is none. It may be harmless."""
     lowest = barrier_waits.lowest_wait(case)
     if lowest is not None and lowest.stands_still:
-        found = Stall(VerdictKind.CALLBACK, lowest, lowest.vertex_id, lowest.vertex_id, is_to_last=False)
+        stall = Stall(VerdictKind.CALLBACK, lowest, lowest.vertex_id, lowest.vertex_id, is_to_last=False)
     elif (unexplained := _unexplained(case)) is not None:
-        found = unexplained
+        stall = unexplained
     else:
         return None
-    is_sink = not case.evidence.topology.downstream(found.wait.vertex_id)
-    return replace(found, kind=VerdictKind.COMMIT) if is_sink and _follows_completion(case, found.wait) else found
+    is_sink = not case.evidence.topology.downstream(stall.wait.vertex_id)
+    return replace(stall, kind=VerdictKind.COMMIT) if is_sink and _follows_completion(case, stall.wait) else stall
 
 
 def _tell_stall(case: Case, stall: Stall) -> Verdict:
@@ -135,8 +135,8 @@ def _find_commit(case: Case) -> _Commit | None:
     return None if usual < HOP_MIN_MS else _Commit(suspect, usual)
 
 
-def _tell_commit(case: Case, found: _Commit) -> Verdict:
-    suspect, usual = found.suspect, found.usual_ms
+def _tell_commit(case: Case, commit: _Commit) -> Verdict:
+    suspect, usual = commit.suspect, commit.usual_ms
     vertex, total = case.name(suspect.vertex_id), case.subtask_count(suspect.vertex_id)
     where = say.where(vertex, suspect.full, total)
     waits = "waits" if len(suspect.full) == 1 else "wait"
@@ -229,14 +229,14 @@ def _is_steady(found: _Rates) -> bool:
     return max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
 
 
-def _is_only_held_back(found: _Rates, peak_ms: float) -> bool:
+def _is_only_held_back(rates: _Rates, peak_ms: float) -> bool:
     """Return whether a source departs from a steady flow by no more than barriers waited.
 
     A vertex that stands still holds back its source at most for that time, and then the source catches up. A source
     that emits in bursts departs by more: by the time between the bursts, and by that of the queue that they make.
     """
-    seconds = np.array([(until - since).total_seconds() for since, until, _ in found])
-    records = np.array([rate for *_, rate in found]) * seconds
+    seconds = np.array([(until - since).total_seconds() for since, until, _ in rates])
+    records = np.array([rate for *_, rate in rates]) * seconds
     if records.sum() <= 0:
         return False
     times, counts = (np.append(0.0, np.cumsum(row)) for row in (seconds, records))

@@ -53,15 +53,15 @@ def _find_stuck(case: Case) -> _Stuck | None:
     return _Stuck(found.vertex_id, stuck)
 
 
-def _tell_stuck(case: Case, found: _Stuck) -> Verdict:
-    stuck = found.subtasks
-    vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
+def _tell_stuck(case: Case, at: _Stuck) -> Verdict:
+    stuck = at.subtasks
+    vertex, total = case.name(at.vertex_id), case.subtask_count(at.vertex_id)
     where = say.where(vertex, stuck, total)
     it, has = ("it", "has") if len(stuck) == 1 else ("they", "have")
-    is_sink = not case.evidence.topology.downstream(found.vertex_id)
-    is_source = not case.evidence.topology.upstream(found.vertex_id)
+    is_sink = not case.evidence.topology.downstream(at.vertex_id)
+    is_source = not case.evidence.topology.upstream(at.vertex_id)
     moved, counter = ("emitted", "numRecordsOut") if is_source else ("read", "numRecordsIn")
-    is_met = not is_sink or _has_met_barrier(case, found.vertex_id, stuck)
+    is_met = not is_sink or _has_met_barrier(case, at.vertex_id, stuck)
     shown = f"{it} took earlier barriers at once" if is_sink else f"{it} forwarded the barrier"
     sign = f"all other subtasks acknowledged a checkpoint, also those downstream of {vertex}"
     if is_sink:
@@ -70,15 +70,15 @@ def _tell_stuck(case: Case, found: _Stuck) -> Verdict:
         case,
         VerdictKind.SYNC,
         f"{where} {are(stuck)} stuck in the sync part: {shown} and {has} {moved} no records since",
-        vertex_id=found.vertex_id,
+        vertex_id=at.vertex_id,
         subtasks=stuck,
         phase=Phase.SYNC,
         explained_ms=case.typical_ms,
         evidence=[
             rows.number(f"{where}: records {moved} between the readings, while it was busy", counter, 0, "count"),
-            *([rows.note(sign)] if _is_alone(case, found.vertex_id, stuck) else []),
+            *([rows.note(sign)] if _is_alone(case, at.vertex_id, stuck) else []),
             *rows.fare(case),
-            *rows.late(case, found.vertex_id),
+            *rows.late(case, at.vertex_id),
             *rows.calm(case),
             *rows.settings(case),
         ],

@@ -41,9 +41,9 @@ def _find_held(case: Case) -> _Held | None:
         return None
     topology = case.evidence.topology
     for vertex in topology.vertices:
-        found = _met_early(case, vertex.id) if topology.upstream(vertex.id) else None
-        if found is not None:
-            return found
+        held = _met_early(case, vertex.id) if topology.upstream(vertex.id) else None
+        if held is not None:
+            return held
     return None
 
 
@@ -191,12 +191,12 @@ def _find_stopped(case: Case) -> _Stopped | None:
 
     Without them no subtask below can acknowledge, so that none does says nothing about the snapshots there.
     """
-    found = [one for phases, _ in case.waiting if (one := _stopped_in(case, phases)) is not None]
-    if not found or len(found) < PHASE_MIN_RATIO * len(case.waiting):
+    stopped = [one for phases, _ in case.waiting if (one := _stopped_in(case, phases)) is not None]
+    if not stopped or len(stopped) < PHASE_MIN_RATIO * len(case.waiting):
         return None
-    vertex_id = Counter(v for v, _ in found).most_common(1)[0][0]
-    always = set.intersection(*(set(subtasks) for v, subtasks in found if v == vertex_id))
-    count = sum(v == vertex_id for v, _ in found)
+    vertex_id = Counter(v for v, _ in stopped).most_common(1)[0][0]
+    always = set.intersection(*(set(subtasks) for v, subtasks in stopped if v == vertex_id))
+    count = sum(v == vertex_id for v, _ in stopped)
     return _Stopped(vertex_id, tuple(sorted(always)), count) if always else None
 
 
@@ -222,24 +222,24 @@ def _stopped_in(case: Case, phases: Phases) -> tuple[VertexId, tuple[int, ...]] 
     return None
 
 
-def _tell_stopped(case: Case, found: _Stopped) -> Verdict:
-    vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
-    where = say.where(vertex, found.subtasks, total)
-    sends = "sends" if len(found.subtasks) == 1 else "send"
+def _tell_stopped(case: Case, stopped: _Stopped) -> Verdict:
+    vertex, total = case.name(stopped.vertex_id), case.subtask_count(stopped.vertex_id)
+    where = say.where(vertex, stopped.subtasks, total)
+    sends = "sends" if len(stopped.subtasks) == 1 else "send"
     return draft(
         case,
         VerdictKind.UNDECIDED,
         f"{where} {sends} no barrier on, while the other subtasks of {vertex} do: a long record or other work holds the"
         " task, or records queue up in front of it",
-        vertex_id=found.vertex_id,
-        subtasks=found.subtasks,
+        vertex_id=stopped.vertex_id,
+        subtasks=stopped.subtasks,
         phase=Phase.START_DELAY,
         explained_ms=case.typical_ms,
         evidence=[
             rows.number(
                 f"checkpoints that {where} did not acknowledge, nor any subtask downstream",
                 "pending",
-                found.checkpoint_count,
+                stopped.checkpoint_count,
                 "count",
             ),
             rows.note("back-pressure could not be read, as while the tasks of a job have just begun"),

@@ -81,7 +81,7 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
 def _with_differences(case: Case, neighbours: Neighbours, verdict: Verdict) -> Verdict:
     """Return the verdict with what was different in a checkpoint that took many times as long as its neighbours."""
     walked = case.walked[0]
-    found = outliers.explained(
+    explained = outliers.explained(
         walked.checkpoint,
         case.evidence,
         neighbours,
@@ -90,24 +90,26 @@ def _with_differences(case: Case, neighbours: Neighbours, verdict: Verdict) -> V
         phases=walked.phases,
         named=None if verdict.vertex_id is None else (verdict.vertex_id, verdict.subtasks),
     )
-    if not found.differences:
-        return replace(verdict, outlier=found)
-    text = f" What was different: {'; '.join(found.differences)}."
-    usual = f"median duration of {say.checkpoints(found.neighbour_count)} before it"
+    if not explained.differences:
+        return replace(verdict, outlier=explained)
+    text = f" What was different: {'; '.join(explained.differences)}."
+    usual = f"median duration of {say.checkpoints(explained.neighbour_count)} before it"
     # The first difference is the place, if it is known. The place has a row of its own.
-    others = found.differences if found.extra_ms is None else found.differences[1:]
-    rows_ = [rows.number(usual, "end_to_end_duration", found.usual_ms, "ms")]
-    if found.extra_ms is not None:
-        where = f"{say.vertex(found.vertex or '')} {say.subtasks(found.subtasks)}"
-        what = f" in the {say.PHASE_WORDS[found.phase]} {where}" if found.phase else ""
+    others = explained.differences if explained.extra_ms is None else explained.differences[1:]
+    rows_ = [rows.number(usual, "end_to_end_duration", explained.usual_ms, "ms")]
+    if explained.extra_ms is not None:
+        where = f"{say.vertex(explained.vertex or '')} {say.subtasks(explained.subtasks)}"
+        what = f" in the {say.PHASE_WORDS[explained.phase]} {where}" if explained.phase else ""
         more = f"time lost{what}, compared with these checkpoints"
-        rows_.append(rows.reconstructed(more, found.phase.value if found.phase else "", found.extra_ms, "ms"))
+        rows_.append(
+            rows.reconstructed(more, explained.phase.value if explained.phase else "", explained.extra_ms, "ms")
+        )
     return replace(
         verdict,
         sentence=verdict.sentence + text,
         detail=None if verdict.detail is None else verdict.detail + text,
         evidence=(*verdict.evidence, *rows_, *(rows.note(words) for words in others)),
-        outlier=found,
+        outlier=explained,
     )
 
 
@@ -129,15 +131,15 @@ def _of_parts(case: Case) -> Verdict | None:
 
     Return None if no part has a cause, or if measured parts explain less than half of the time.
     """
-    found = [v for part in PARTS if (v := _first_of(case, rules_of(part))) is not None]
-    beside = _beside_sync(case, found)
+    verdicts = [v for part in PARTS if (v := _first_of(case, rules_of(part))) is not None]
+    beside = _beside_sync(case, verdicts)
     if beside is not None:
-        found = [*(v for v in found if v.kind not in _WAYS), beside]
-    if not found:
+        verdicts = [*(v for v in verdicts if v.kind not in _WAYS), beside]
+    if not verdicts:
         return None
     # The sort is stable, so the order of the parts decides if two causes explain equally much.
     # If the checkpoints are well, what limits the job comes before what takes the time of its checkpoints.
-    ordered = sorted(found, key=lambda v: (v.kind not in _LIMITS and not case.is_suffering, -(v.share_ratio or 0.0)))
+    ordered = sorted(verdicts, key=lambda v: (v.kind not in _LIMITS and not case.is_suffering, -(v.share_ratio or 0.0)))
     first, others = ordered[0], ordered[1:]
     rest = [v for v in others if (v is beside and _takes_long(case, v)) or _is_another(case, first, v)]
     is_measured = first.phase in (Phase.SYNC, Phase.ASYNC, Phase.ACK_WAIT) or first.kind in _AT_SOURCES
@@ -150,16 +152,16 @@ def _of_parts(case: Case) -> Verdict | None:
     return with_second(case, first, overtaken, is_overtaken=True)
 
 
-def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
+def _beside_sync(case: Case, verdicts: list[Verdict]) -> Verdict | None:
     """Return the verdict on how barriers travel, from loads without the effect of a long sync part.
 
     It is used if the travel shows no other cause, or only one at the vertex of the sync part, where the queue may be an
     effect of the sync part.
     """
-    sync = next((v for v in found if v.kind is VerdictKind.SYNC and v.vertex_id is not None), None)
+    sync = next((v for v in verdicts if v.kind is VerdictKind.SYNC and v.vertex_id is not None), None)
     if not case.is_suffering or sync is None or sync.vertex_id is None:
         return None
-    if any(v.kind in _WAYS and v.vertex_id != sync.vertex_id for v in found):
+    if any(v.kind in _WAYS and v.vertex_id != sync.vertex_id for v in verdicts):
         return None
     if loads_without_sync.is_endless(case, sync.vertex_id, sync.subtasks):
         return None

@@ -141,8 +141,8 @@ def problems_of_every_job(settings: Mapping[str, str], *, where: str = "settings
 
     The names of vertices, and most limits, depend on the job: ``asked_of`` and ``changed`` find what is wrong there.
     """
-    found = [_problems_of(engine, settings, where) for engine in _ENGINES]
-    return min(found, key=len)
+    problems = [_problems_of(engine, settings, where) for engine in _ENGINES]
+    return min(problems, key=len)
 
 
 def _problems_of(engine: EngineCapabilities, settings: Mapping[str, str], where: str) -> list[FieldProblem]:
@@ -451,22 +451,22 @@ class _Reading:
             self._settings[Name.MODE.value] = mode.value
 
 
-def _with_number(found: WhatIf, name: Name, number: float) -> WhatIf:
+def _with_number(what_if: WhatIf, name: Name, number: float) -> WhatIf:
     match name:
         case Name.ALIGNED_TIMEOUT:
-            return replace(found, aligned_timeout_ms=number)
+            return replace(what_if, aligned_timeout_ms=number)
         case Name.CAP:
-            return replace(found, inflight_cap_bytes=round(number))
+            return replace(what_if, inflight_cap_bytes=round(number))
         case Name.DEBLOATING:
-            return replace(found, debloat_target_ms=number)
+            return replace(what_if, debloat_target_ms=number)
         case Name.INTERVAL:
-            return replace(found, interval_ms=number)
+            return replace(what_if, interval_ms=number)
         case Name.MIN_PAUSE:
-            return replace(found, min_pause_ms=number)
+            return replace(what_if, min_pause_ms=number)
         case Name.TIMEOUT:
-            return replace(found, timeout_ms=number)
+            return replace(what_if, timeout_ms=number)
         case Name.LOAD:
-            return replace(found, load_factor=number)
+            return replace(what_if, load_factor=number)
     raise AssertionError(name)
 
 

@@ -51,11 +51,11 @@ def choose() -> None:
 
 def digest_of(code: Path, compiler: str) -> str:
     """Return a digest of the compiled sources in the folder ``code`` and of the version of their compiler."""
-    found = hashlib.sha256(compiler.encode())
+    digest = hashlib.sha256(compiler.encode())
     for name in SOURCES:
         content = (code / name).read_bytes()
-        found.update(f"\n{name} {len(content)}\n".encode() + content)
-    return found.hexdigest()[:_DIGEST_LENGTH]
+        digest.update(f"\n{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:_DIGEST_LENGTH]
 
 
 def folder_for(root: Path, digest: str) -> Path:

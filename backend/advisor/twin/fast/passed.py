@@ -23,11 +23,11 @@ class Passed:
 
     def records(self) -> float:
         """Return the records up to now, minus those that had become due."""
-        found = _surplus(self._sim)
+        surplus = _surplus(self._sim)
         if self._weights is not None:
             channels = self._sim.channels
-            found -= float((self._weights * (channels["queued_bytes"] + channels["remote_bytes"])).sum())
-        return found
+            surplus -= float((self._weights * (channels["queued_bytes"] + channels["remote_bytes"])).sum())
+        return surplus
 
 
 def _source_records_per_byte(model: JobModel) -> list[float]:
@@ -38,7 +38,7 @@ def _source_records_per_byte(model: JobModel) -> list[float]:
     """
     records = throughput_of(model).records_per_s
     sources = {v.id: records[v.id] if v.source is not None else 0.0 for v in model.vertices}
-    found = [0.0] * len(model.edges)
+    records_per_byte = [0.0] * len(model.edges)
     # The vertices are in the order of the flow.
     for vertex in model.vertices:
         outputs = [(n, e) for n, e in enumerate(model.edges) if e.source == vertex.id]
@@ -46,8 +46,8 @@ def _source_records_per_byte(model: JobModel) -> list[float]:
             share = sources[vertex.id] / len(outputs)
             sources[edge.target] += share
             emitted = records[vertex.id] * _emitted_ratio(model, edge)
-            found[number] = share / emitted / max(1.0, edge.record_bytes) if emitted > 0 else 0.0
-    return found
+            records_per_byte[number] = share / emitted / max(1.0, edge.record_bytes) if emitted > 0 else 0.0
+    return records_per_byte
 
 
 def _emitted_ratio(model: JobModel, edge: EdgeModel) -> float:

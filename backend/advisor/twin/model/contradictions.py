@@ -160,10 +160,10 @@ def _idle(readings: Iterable[VertexPressure], begin_s: float) -> float:
 def _refuse_alignments(topology: Topology, recorded: Sequence[Checkpoint]) -> None:
     """Refuse if most completed checkpoints report an alignment that is longer than the whole checkpoint."""
     completed = [c for c in recorded if c.header.status is CheckpointStatus.COMPLETED]
-    found = [one for c in completed if (one := _too_long(c)) is not None]
-    if not found or 2 * len(found) <= len(completed):
+    too_long = [one for c in completed if (one := _too_long(c)) is not None]
+    if not too_long or 2 * len(too_long) <= len(completed):
         return
-    number, vertex_id, alignment_ms, duration_ms = found[-1]
+    number, vertex_id, alignment_ms, duration_ms = too_long[-1]
     vertex = topology.vertex(vertex_id)
     raise NotModelledError(
         f"checkpoint {number} reports an alignment of {say.duration(alignment_ms)} at"
@@ -184,12 +184,12 @@ def _too_long(checkpoint: Checkpoint) -> tuple[int, VertexId, float, float] | No
 
 def _by_vertex(readings: Iterable[VertexPressure]) -> dict[VertexId, list[VertexPressure]]:
     """Return the readings of each vertex, oldest first."""
-    found: dict[VertexId, list[VertexPressure]] = {}
+    vertex_pressures: dict[VertexId, list[VertexPressure]] = {}
     for reading in readings:
-        found.setdefault(reading.vertex_id, []).append(reading)
-    for own in found.values():
+        vertex_pressures.setdefault(reading.vertex_id, []).append(reading)
+    for own in vertex_pressures.values():
         own.sort(key=lambda r: r.observed_at)
-    return found
+    return vertex_pressures
 
 
 def _mean_of(readings: Iterable[VertexPressure], name: str) -> float | None:

@@ -52,23 +52,23 @@ class ExchangeModels:
         if network.debloat_target_ms is not None:
             self._job.assume("buffers", "32 kB, 2 a channel and 8 a gate", "with debloating, queues do not show them")
             return network
-        found = self._observed_buffers(default)
-        if found is None:
+        observed_buffers = self._observed_buffers(default)
+        if observed_buffers is None:
             self._job.assume(
                 "buffers", "32 kB, 2 a channel and 8 a gate", "Flink's defaults; no full queue contradicts"
             )
             return network
         self._job.assume(
             "buffers",
-            f"{found.segment_bytes} bytes, {found.exclusive_buffers_per_channel} a channel and"
-            f" {found.floating_buffers_per_gate} a gate",
+            f"{observed_buffers.segment_bytes} bytes, {observed_buffers.exclusive_buffers_per_channel} a channel and"
+            f" {observed_buffers.floating_buffers_per_gate} a gate",
             "the content of the full queues, and the steps in which the usage of their pools changes",
         )
         return replace(
             network,
-            segment_bytes=found.segment_bytes,
-            exclusive_buffers_per_channel=found.exclusive_buffers_per_channel,
-            floating_buffers_per_gate=found.floating_buffers_per_gate,
+            segment_bytes=observed_buffers.segment_bytes,
+            exclusive_buffers_per_channel=observed_buffers.exclusive_buffers_per_channel,
+            floating_buffers_per_gate=observed_buffers.floating_buffers_per_gate,
         )
 
     def edge(self, source: VertexId, target: VertexId, strategy: str | None) -> EdgeModel:

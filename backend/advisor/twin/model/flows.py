@@ -160,8 +160,8 @@ def flows_of(readings: Iterable[VertexPressure]) -> dict[VertexId, VertexFlow]:
     rows: dict[VertexId, list[VertexPressure]] = {}
     for reading in readings:
         rows.setdefault(reading.vertex_id, []).append(reading)
-    found = {vertex: _flow(_present(of)) for vertex, of in rows.items()}
-    return {vertex: flow for vertex, flow in found.items() if flow is not None}
+    flows = {vertex: _flow(_present(of)) for vertex, of in rows.items()}
+    return {vertex: flow for vertex, flow in flows.items() if flow is not None}
 
 
 def _counts(reading: VertexPressure) -> Floats:

@@ -135,10 +135,10 @@ class Hangs:
         if not share or not any(self.hidden_ms):
             return self
         whole = len(self.delays_ms)
-        found = [
+        delays_ms = [
             ms + share * more for ms, more in zip((*self.delays_ms, *self.expired_ms), self.hidden_ms, strict=True)
         ]
-        return replace(self, delays_ms=tuple(found[:whole]), expired_ms=tuple(found[whole:]), hidden_ms=())
+        return replace(self, delays_ms=tuple(delays_ms[:whole]), expired_ms=tuple(delays_ms[whole:]), hidden_ms=())
 
     def correlation(self, timeout_ms: float) -> float:
         """Return the correlation, 0 to 0.9, of what hangs do to a checkpoint and to the next one.

@@ -43,10 +43,10 @@ def hung_writes(recorded: Sequence[Recorded], topology: Topology, config: Checkp
     usual_ms, usual_bytes = _by_subtask(took, _USUAL), _by_subtask(wrote, 0.5)
     totals = [sum(float(np.nansum(b)) for b in row.values()) for row in wrote]
     usual_total = float(np.median([t for t, r in zip(totals, recorded, strict=True) if _is_complete(r)] or totals))
-    found = []
+    writes = []
     for ms_of, bytes_of, total in zip(took, wrote, totals, strict=True):
         of_all = _times(total, usual_total)
-        found.append(
+        writes.append(
             {
                 v: _beyond(
                     ms, usual_ms[v][: ms.size], np.maximum(of_all, _times(bytes_of[v], usual_bytes[v][: ms.size]))
@@ -54,23 +54,23 @@ def hung_writes(recorded: Sequence[Recorded], topology: Topology, config: Checkp
                 for v, ms in ms_of.items()
             }
         )
-    return found
+    return writes
 
 
 def hangs_of(recorded: Sequence[Recorded], hung: HungWrites, when: Schedule) -> Hangs:
     """Return the hangs of recorded checkpoints. ``hung`` has their hung writes, and ``when`` their schedule."""
-    found = [_delays_ms(r, row) for r, row in zip(recorded, hung, strict=True)]
-    if not any(delay_ms or hidden_ms for delay_ms, hidden_ms in found):
+    delays_ms = [_delays_ms(r, row) for r, row in zip(recorded, hung, strict=True)]
+    if not any(delay_ms or hidden_ms for delay_ms, hidden_ms in delays_ms):
         return NO_HANGS
     done = [n for n, r in enumerate(recorded) if _is_complete(r)]
     expired = [n for n, r in enumerate(recorded) if not _is_complete(r)]
-    expired.sort(key=lambda n: -found[n][0])
+    expired.sort(key=lambda n: -delays_ms[n][0])
     place = {n: index for index, n in enumerate((*done, *expired))}
     return Hangs(
-        tuple(found[n][0] for n in done),
-        tuple(found[n][0] for n in expired),
+        tuple(delays_ms[n][0] for n in done),
+        tuple(delays_ms[n][0] for n in expired),
         _period_ms(recorded, when),
-        hidden_ms=tuple(found[n][1] for n in place),
+        hidden_ms=tuple(delays_ms[n][1] for n in place),
         travel_ms=_travel_ms(recorded),
         order=tuple(place[n] for n in range(len(recorded))),
     )
@@ -112,12 +112,12 @@ def explained(model: JobModel, runs: Sequence[Simulated]) -> JobModel:
 
     ``runs`` simulate the job under the settings under which the checkpoints were recorded.
     """
-    found = [c.duration_ms for run in runs for c in run.checkpoints]
+    durations_ms = [c.duration_ms for run in runs for c in run.checkpoints]
     before = model.store.hangs
-    if not before.count or not found:
+    if not before.count or not durations_ms:
         return model
     when = model.settings.schedule
-    durations = before.without_endless().on(found, when)
+    durations = before.without_endless().on(durations_ms, when)
     hangs = before.explaining(sum(ms >= when.timeout_ms for ms in durations) / len(durations))
     others = tuple(a for a in model.assumptions if a.subject != SUBJECT)
     assumptions = (*others, *hangs_assumption(hangs))
@@ -129,8 +129,8 @@ def _period_ms(recorded: Sequence[Recorded], when: Schedule) -> float:
 
     The times of the triggers would contain outages, and checkpoints that were not collected.
     """
-    found = [duration_ms(r.checkpoint) for r in recorded]
-    return when.period_ms(np.array([ms for ms in found if ms is not None]))
+    durations_ms = [duration_ms(r.checkpoint) for r in recorded]
+    return when.period_ms(np.array([ms for ms in durations_ms if ms is not None]))
 
 
 def _delays_ms(r: Recorded, hung: Mapping[VertexId, Floats]) -> tuple[float, float]:
@@ -197,8 +197,8 @@ def _by_subtask(rows: Sequence[Mapping[VertexId, Floats]], share: float) -> dict
 
 def _times(value: Floats | float, usual: Floats | float) -> Floats:
     """Return how many times the usual bytes a write had: at least 1, and 1 if they are not known."""
-    found = np.asarray(value, dtype=np.float64) / np.maximum(usual, 1.0)
-    return np.asarray(np.where(np.isnan(found), 1.0, np.maximum(found, 1.0)))
+    times = np.asarray(value, dtype=np.float64) / np.maximum(usual, 1.0)
+    return np.asarray(np.where(np.isnan(times), 1.0, np.maximum(times, 1.0)))
 
 
 def _beyond(took_ms: Floats, usual_ms: Floats, times: Floats) -> Floats:

@@ -86,17 +86,19 @@ class InputShares:
         if not flow.full.any() or not self._job.is_hashed(vertex):
             return none
         config = self._job.evidence.config
-        found = None if config is None else parts.waits_ms(self._job.recorded, vertex.id, above)
-        waited = none if found is None else np.where(flow.full, np.nan_to_num(found * flow.records_in / 1000), 0.0)
-        if found is not None and config is not None and not config.is_unaligned_enabled:
+        waits_ms = None if config is None else parts.waits_ms(self._job.recorded, vertex.id, above)
+        waited = (
+            none if waits_ms is None else np.where(flow.full, np.nan_to_num(waits_ms * flow.records_in / 1000), 0.0)
+        )
+        if waits_ms is not None and config is not None and not config.is_unaligned_enabled:
             return waited
         queued, _ = self._queues(vertex, flow)
         if not queued or not flow.is_young:
             return none
         timeout_ms = float(config.aligned_timeout_ms or 0.0) if config is not None else 0.0
-        if found is not None and timeout_ms and (flow.full & (found >= _REACHED_RATIO * timeout_ms)).any():
+        if waits_ms is not None and timeout_ms and (flow.full & (waits_ms >= _REACHED_RATIO * timeout_ms)).any():
             # Barriers that waited until the timeout show the least that is queued. What no wait shows is theirs.
-            late = flow.full & (found >= _REACHED_RATIO * timeout_ms)
+            late = flow.full & (waits_ms >= _REACHED_RATIO * timeout_ms)
             rest = max(0.0, queued - float(waited.sum()))
             return waited + np.where(late, rest / late.sum(), 0.0)
         return None

@@ -86,27 +86,27 @@ def _weights(model: JobModel) -> dict[VertexId, float]:
     """Return the records that each vertex reads: per second if all rates are known, else for one source record."""
     rates = {v.id: v.source.rate_per_s for v in model.vertices if v.source is not None}
     is_known = all(rate is not None for rate in rates.values())
-    found: dict[VertexId, float] = {}
+    weights: dict[VertexId, float] = {}
     for vertex in model.vertices:
         if vertex.source is not None:
-            found[vertex.id] = (vertex.source.rate_per_s or 0.0) if is_known else 1.0 / len(rates)
+            weights[vertex.id] = (vertex.source.rate_per_s or 0.0) if is_known else 1.0 / len(rates)
             continue
         total = 0.0
         for edge in model.edges:
             if edge.target == vertex.id:
                 copies = vertex.parallelism if edge.partitioning is Partitioning.BROADCAST else 1
-                total += found[edge.source] * model.vertex(edge.source).output_ratio * copies
-        found[vertex.id] = total
-    return found
+                total += weights[edge.source] * model.vertex(edge.source).output_ratio * copies
+        weights[vertex.id] = total
+    return weights
 
 
 def _above(model: JobModel, vertex: VertexId) -> set[VertexId]:
     """Return the vertex and every vertex from which data flows to it."""
-    found = {vertex}
+    vertex_ids = {vertex}
     for edge in reversed(model.edges):
-        if edge.target in found:
-            found.add(edge.source)
-    return found
+        if edge.target in vertex_ids:
+            vertex_ids.add(edge.source)
+    return vertex_ids
 
 
 def phases_ms(model: JobModel, *, phases: int, has_bursts: bool = True) -> float | None:

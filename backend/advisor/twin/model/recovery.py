@@ -186,7 +186,7 @@ def costs_by_kind(
 
     The loss of a worker is left out if nobody knows when the engine would notice it.
     """
-    found = []
+    kinds = []
     for failure in Failure:
         has_known_heartbeats = model.engine is None or model.engine.is_flink_release
         if failure is Failure.WORKER and not (has_known_heartbeats or model.is_outage_of_lost_worker):
@@ -199,8 +199,8 @@ def costs_by_kind(
             failure=failure,
             completed_ratio=completed_ratio,
         )
-        found.append(KindOfFailure(failure=failure, cost=cost, basis=basis, how=how))
-    return tuple(found)
+        kinds.append(KindOfFailure(failure=failure, cost=cost, basis=basis, how=how))
+    return tuple(kinds)
 
 
 def _outage_source(model: JobModel, failure: Failure) -> tuple[Basis, str]:
@@ -238,14 +238,14 @@ def outage_ms(model: JobModel, persisted_bytes: float, failure: Failure | None =
     if seen is None or (is_seen_lost and failure is Failure.TASK):
         state = max((max(v.state_bytes, default=0.0) for v in model.vertices), default=0.0)
         read = state / model.store.bytes_per_ms + in_flight
-        found = Interval(RESTART_MS.value + read, RESTART_MS.low + read / 2, RESTART_MS.high + 2 * read)
+        interval = Interval(RESTART_MS.value + read, RESTART_MS.low + read / 2, RESTART_MS.high + 2 * read)
         is_seen_lost = False
     else:
-        found = Interval(seen.value + in_flight, seen.low + in_flight / 2, seen.high + 2 * in_flight)
+        interval = Interval(seen.value + in_flight, seen.low + in_flight / 2, seen.high + 2 * in_flight)
     if failure is not Failure.WORKER or is_seen_lost:
-        return found
+        return interval
     missed = LOST_WORKER_MS
-    return Interval(found.value + missed.value, found.low + missed.low, found.high + missed.high)
+    return Interval(interval.value + missed.value, interval.low + missed.low, interval.high + missed.high)
 
 
 def cost_of_failure(recovery: RecoveryModel, *, interval_ms: float, rate_per_s: float) -> FailureCost:
@@ -320,9 +320,9 @@ def fitted(recoveries: Sequence[ObservedRecovery]) -> RecoveryModel:
     if any(min(r.interval_ms, r.rate_per_s, r.recovery_ms) <= 0 for r in recoveries):
         raise InvalidInputError([FieldProblem("recoveries", "intervals, rates and times must be positive")])
     off = [abs(log(max(e, 1e-9))) for _, e in left_out(recoveries)] if len(intervals) > 2 else []
-    found = _best(recoveries)
+    model = _best(recoveries)
     error = exp(float(np.quantile(off, _COVERED))) - 1.0 if off else None
-    return _model(found, len(recoveries), error)
+    return _model(model, len(recoveries), error)
 
 
 def left_out(recoveries: Sequence[ObservedRecovery]) -> list[tuple[ObservedRecovery, float]]:

@@ -135,9 +135,9 @@ class VertexModels:
         rows = ([h.end_to_end_duration_ms for h in headers], [h.persisted_bytes for h in headers])
         for row in rows:
             known = [float(v) for v in row if v is not None]
-            found = period_of(known, apart_ms) if len(known) == len(headers) else None
-            if found is not None:
-                return found
+            period_ms = period_of(known, apart_ms) if len(known) == len(headers) else None
+            if period_ms is not None:
+                return period_ms
         return None
 
     def _output_ratio(self, vertex: VertexId, flow: VertexFlow, *, is_source: bool) -> float:

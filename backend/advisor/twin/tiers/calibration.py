@@ -138,9 +138,9 @@ def rehearsed(
         NotModelledError: the job cannot be modelled from this evidence.
     """
     model = build(evidence, engine=engine, version=version)
-    found = terminal_checkpoints(evidence)
-    older = found[: max(CHECKPOINTS_MIN_COUNT, int(len(found) * _FITTED_SHARE))]
-    later = found[len(older) :]
+    checkpoints = terminal_checkpoints(evidence)
+    older = checkpoints[: max(CHECKPOINTS_MIN_COUNT, int(len(checkpoints) * _FITTED_SHARE))]
+    later = checkpoints[len(older) :]
     if len(later) < _SCORED_MIN_COUNT:
         return model, None
     until = later[0].header.triggered_at
@@ -167,11 +167,11 @@ def rehearsed(
 
 def records_per_s(evidence: JobEvidence) -> float | None:
     """Return what all sources emitted in a second between the readings; None if their counts are not known."""
-    found = flows_of(evidence.pressure)
+    flows = flows_of(evidence.pressure)
     sources = [v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)]
-    if any(s not in found for s in sources):
+    if any(s not in flows for s in sources):
         return None
-    return sum(float(np.nansum(found[s].records_out)) for s in sources)
+    return sum(float(np.nansum(flows[s].records_out)) for s in sources)
 
 
 def _measured(evidence: JobEvidence, later: Sequence[Checkpoint]) -> Iterator[Measured]:

@@ -52,13 +52,13 @@ class Figures:
     records_per_s: Interval | None
 
     @classmethod
-    def of_outcome(cls, found: Outcome) -> Self:
+    def of_outcome(cls, outcome: Outcome) -> Self:
         """Return the figures of a prediction."""
         return cls(
-            duration_ms=found.duration_ms,
-            expired_ratio=found.expired_ratio,
-            persisted_bytes=found.persisted_bytes,
-            records_per_s=found.records_per_s,
+            duration_ms=outcome.duration_ms,
+            expired_ratio=outcome.expired_ratio,
+            persisted_bytes=outcome.persisted_bytes,
+            records_per_s=outcome.records_per_s,
         )
 
     @classmethod
@@ -155,20 +155,20 @@ def answer_of(
         model = quick.build(evidence, engine, version)
         asked = asked_of(model.best, settings)
         is_other = changed(model.best, asked.what_if) != model.best
-        found = tiers.answer(model, asked.what_if, evidence)
+        answered = tiers.answer(model, asked.what_if, evidence)
     except InvalidInputError as error:
         return JobAnswer(settings={}, problem="; ".join(map(str, names_of(error.problems, settings))), **known)
     except DomainError as error:
         return JobAnswer(settings={}, problem=str(error), **known)
-    tier = found.then.tier
-    notes = [*found.then.notes, *([found.why_not] if found.why_not else ())]
+    tier = answered.then.tier
+    notes = [*answered.then.notes, *([answered.why_not] if answered.why_not else ())]
     calibration = model.by_tier[tier].calibration
     errors = {e.measure: e.error_ratio for e in calibration.errors} if calibration is not None else {}
     return JobAnswer(
         settings=dict(asked.settings) if is_other else {},
         tier=tier,
-        as_is=Figures.of_outcome(found.now),
-        changed=Figures.of_outcome(found.then),
+        as_is=Figures.of_outcome(answered.now),
+        changed=Figures.of_outcome(answered.then),
         error_ratio=errors.get(DURATION),
         notes=tuple(dict.fromkeys(notes)),
         **known,

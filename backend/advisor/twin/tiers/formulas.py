@@ -87,16 +87,16 @@ def _held(model: JobModel, flow: Throughput) -> list[EdgeModel]:
 def _barrier_ms(model: JobModel, flow: Throughput) -> dict[VertexId, float]:
     """Return when the last barrier reaches each vertex, in milliseconds after the sources emit it (CM-1)."""
     held = _held(model, flow)
-    found: dict[VertexId, float] = {}
+    barrier_ms: dict[VertexId, float] = {}
     for vertex in model.vertices:
-        found[vertex.id] = 0.0
+        barrier_ms[vertex.id] = 0.0
         for edge in model.edges:
             if edge.target == vertex.id:
                 # Full queues drain; otherwise a barrier waits behind what its sender flushed together.
                 wait = _drain_ms(model, flow, edge) if edge in held else flow.use_ratio * model.network.flush_ms
                 half = max(vertex.service_us) / 2000 + _callback_wait_ms(vertex)
-                found[vertex.id] = max(found[vertex.id], found[edge.source] + wait + half)
-    return found
+                barrier_ms[vertex.id] = max(barrier_ms[vertex.id], barrier_ms[edge.source] + wait + half)
+    return barrier_ms
 
 
 def _drain_ms(model: JobModel, flow: Throughput, edge: EdgeModel) -> float:
@@ -123,12 +123,12 @@ def _drain_ms(model: JobModel, flow: Throughput, edge: EdgeModel) -> float:
 
 def _step_ms(model: JobModel) -> dict[VertexId, float]:
     """Return when an overtaking barrier reaches each vertex: after one record on each exchange (CM-2)."""
-    found: dict[VertexId, float] = {}
+    step_ms: dict[VertexId, float] = {}
     for vertex in model.vertices:
-        above = [found[e.source] for e in model.edges if e.target == vertex.id]
+        above = [step_ms[e.source] for e in model.edges if e.target == vertex.id]
         own = max(vertex.service_us) / 1000 + _callback_wait_ms(vertex)
-        found[vertex.id] = max(above) + own if above else 0.0
-    return found
+        step_ms[vertex.id] = max(above) + own if above else 0.0
+    return step_ms
 
 
 def _callback_wait_ms(vertex: VertexModel) -> float:

@@ -135,11 +135,11 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     ``calibrated_mode`` is the mode of the job as it is, if ``model`` is a changed one.
     """
     tier = runs[0].tier
-    found = [c for one in runs for c in one.checkpoints]
+    checkpoints = [c for one in runs for c in one.checkpoints]
     notes = tuple(dict.fromkeys(n for one in runs for n in one.notes))
     if model.calibration is None:
         notes = (*notes, "the model could not be scored on checkpoints that it had not seen, so intervals are wide")
-    if not found:
+    if not checkpoints:
         text = "no checkpoint ended in the simulated time"
         return Outcome(
             tier=tier,
@@ -152,7 +152,7 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         )
     is_other = calibrated_mode is not None and calibrated_mode is not model.settings.mode
     timeout = model.settings.timeout_ms
-    durations = [c.duration_ms for c in found]
+    durations = [c.duration_ms for c in checkpoints]
     duration = _interval(durations, model.calibration, DURATION, tier, is_other=is_other, jitter=_JITTER_MS)
     spread = _spread(model.calibration, DURATION, duration.value, tier, is_other=is_other)
     if model.settings.mode is Mode.UNALIGNED:
@@ -161,13 +161,13 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     hangs, when = model.store.hangs, model.settings.schedule
     if is_other and model.settings.mode is not Mode.ALIGNED:
         # Barriers of aligned checkpoints come late, and hide the hangs of writes that began before.
-        hangs = hangs.uncovered(float(np.median([c.travel_ms for c in found])))
-    expired = hangs.expired_ratio(_expired(found, spread, timeout), duration, when)
+        hangs = hangs.uncovered(float(np.median([c.travel_ms for c in checkpoints])))
+    expired = hangs.expired_ratio(_expired(checkpoints, spread, timeout), duration, when)
     duration = hangs.durations(duration, when)
-    persisted = [c.persisted_bytes for c in found if not c.is_expired] or [0.0]
+    persisted = [c.persisted_bytes for c in checkpoints if not c.is_expired] or [0.0]
     written = _interval(persisted, model.calibration, PERSISTED, tier, is_other=is_other)
     done = Interval(1.0 - expired.value, 1.0 - expired.high, 1.0 - expired.low)
-    took = _of_completed(found, duration)
+    took = _of_completed(checkpoints, duration)
     failure = recovery.cost_in(model, duration_ms=took, persisted_bytes=written.value, completed_ratio=done)
     return Outcome(
         tier=tier,
@@ -175,7 +175,9 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         expired_ratio=expired,
         persisted_bytes=written,
         records_per_s=_interval([r.records_per_s for r in runs], model.calibration, RATE, tier, is_other=False),
-        sync_pause_ms=_interval([c.sync_ms for c in found], model.calibration, SYNC, tier, is_other=False, jitter=1.0),
+        sync_pause_ms=_interval(
+            [c.sync_ms for c in checkpoints], model.calibration, SYNC, tier, is_other=False, jitter=1.0
+        ),
         restore_ms=failure.outage_ms,
         replay_ms=failure.replay_ms,
         replay_bound=failure.replay_bound,
@@ -187,10 +189,10 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     )
 
 
-def _of_completed(found: Sequence[SimulatedCheckpoint], duration: Interval) -> Interval:
+def _of_completed(checkpoints: Sequence[SimulatedCheckpoint], duration: Interval) -> Interval:
     """Return the duration of the checkpoints that complete: a failure restores one of these, and no expired one."""
-    done = [c.duration_ms for c in found if not c.is_expired]
-    if len(done) in (0, len(found)):
+    done = [c.duration_ms for c in checkpoints if not c.is_expired]
+    if len(done) in (0, len(checkpoints)):
         return duration
     middle = min(float(np.median(done)), duration.high)
     return Interval(middle, min(duration.low, middle), duration.high)
@@ -216,7 +218,7 @@ def believed_share(share: Interval | None, current: Interval, measured_ratio: fl
     return share if current.value > measured_ratio and share.value == 0 else None
 
 
-def believed(found: Outcome, current: Outcome, evidence: JobEvidence) -> Outcome:
+def believed(outcome: Outcome, current: Outcome, evidence: JobEvidence) -> Outcome:
     """Return a prediction without a share of expired checkpoints that the measured share of ``evidence`` contradicts.
 
     ``current`` is the prediction for the job as it is. What a failure reads again follows from the share, so it is left
@@ -224,12 +226,12 @@ def believed(found: Outcome, current: Outcome, evidence: JobEvidence) -> Outcome
     """
     ended, now = terminal_checkpoints(evidence), current.expired_ratio
     if now is None or not ended:
-        return found
+        return outcome
     measured_ratio = sum(c.header.status is CheckpointStatus.FAILED for c in ended) / len(ended)
     if explains_expired(now, measured_ratio, len(ended)):
-        return found
-    noted = replace(found, notes=(*found.notes, _UNEXPLAINED))
-    if believed_share(found.expired_ratio, now, measured_ratio, len(ended)) is not None:
+        return outcome
+    noted = replace(outcome, notes=(*outcome.notes, _UNEXPLAINED))
+    if believed_share(outcome.expired_ratio, now, measured_ratio, len(ended)) is not None:
         return noted
     return replace(
         noted, expired_ratio=None, replay_ms=None, catch_up_ms=None, replay_bound=ReplayBound.BOUNDED, failures=()
@@ -316,24 +318,24 @@ def _log_error(calibration: Calibration | None, measure: str, value: float) -> f
             return hypot(_log_error(calibration, DURATION, 0.0), _UNSEEN_BYTES_ERROR)
         return _UNCALIBRATED_ERROR
     distance = log(error.predicted / error.measured)
-    found = min(_ERROR_MAX, hypot(distance, error.unexplained_spread))
+    log_error = min(_ERROR_MAX, hypot(distance, error.unexplained_spread))
     if measure == DURATION and error.measured < _SHORT_MS and value > error.measured:
-        return found * error.measured / min(value, _SHORT_MS)
-    return found
+        return log_error * error.measured / min(value, _SHORT_MS)
+    return log_error
 
 
-def _expired(found: Sequence[SimulatedCheckpoint], spread: float, timeout_ms: float) -> Interval:
+def _expired(checkpoints: Sequence[SimulatedCheckpoint], spread: float, timeout_ms: float) -> Interval:
     """Return the share of checkpoints that expire, with its 90 % interval.
 
     The interval is Wilson's, and reaches to the shares that follow if all durations are off by ``spread`` (logarithmic)
     in one direction: durations a little below the timeout may all be above it.
     """
-    total, count = len(found), sum(c.is_expired for c in found)
-    later = sum(c.is_expired or c.duration_ms * exp(spread) + _JITTER_MS * _NINETY >= timeout_ms for c in found)
+    total, count = len(checkpoints), sum(c.is_expired for c in checkpoints)
+    later = sum(c.is_expired or c.duration_ms * exp(spread) + _JITTER_MS * _NINETY >= timeout_ms for c in checkpoints)
     if not later:
         return Interval(0.0, 0.0, 0.0)
     low, high = share_interval(count, total).low, share_interval(later, total).high
-    done = sorted(c.duration_ms for c in found if not c.is_expired)
+    done = sorted(c.duration_ms for c in checkpoints if not c.is_expired)
     if count and done:
         low = min(low, _share_if_shorter(done, total, spread, timeout_ms))
     return Interval(count / total, low, high)

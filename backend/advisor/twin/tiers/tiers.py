@@ -153,13 +153,13 @@ def answer(
     ask = ask or partial(predict, job)
     tier, why_not = choose(job, [_AS_IS, what_if])
     try:
-        found = [ask(one, tier) for one in (_AS_IS, what_if)]
+        outcomes = [ask(one, tier) for one in (_AS_IS, what_if)]
     except TooLargeError as error:
         if tier is Tier.FORMULAS:
             raise
         why_not = fallback(error.problem)
-        found = [ask(one, Tier.FORMULAS) for one in (_AS_IS, what_if)]
-    now, then = (predicting.believed(one, found[0], evidence) for one in found)
+        outcomes = [ask(one, Tier.FORMULAS) for one in (_AS_IS, what_if)]
+    now, then = (predicting.believed(one, outcomes[0], evidence) for one in outcomes)
     return Answered(now, then, why_not)
 
 
@@ -168,9 +168,9 @@ def confirmed(model: JobModel, new: JobModel, runs: Sequence[Simulated]) -> Outc
 
     ``new`` has the calibration of the runtime. It has none if the runtime was not scored, and the intervals are wide.
     """
-    found = predicting.outcome_of(new, runs, calibrated_mode=model.settings.mode)
+    outcome = predicting.outcome_of(new, runs, calibrated_mode=model.settings.mode)
     own = tuple(note for run in runs for note in run.notes)
-    return replace(found, notes=(*dict.fromkeys(own), *(() if new.calibration is not None else (_NOT_SCORED,))))
+    return replace(outcome, notes=(*dict.fromkeys(own), *(() if new.calibration is not None else (_NOT_SCORED,))))
 
 
 def _in_formulas(model: JobModel) -> Sequence[Simulated]:

@@ -111,13 +111,13 @@ def age_rules(text: str) -> tuple[tuple[str, str, float], ...]:
     Raises:
         ValueError: a part has another form, or its days are not above 0 and at most 3660.
     """
-    found = []
+    rules = []
     for part in names(text):
         match = _AGE_RULE.fullmatch(part)
         if match is None or not 0 < float(match["days"]) <= _AGE_MAX_DAYS:
             raise ValueError(f"{part!r} is not LABEL=VALUE:DAYS with more than 0 and at most {_AGE_MAX_DAYS} days")
-        found.append((match["label"], match["value"], float(match["days"])))
-    return tuple(found)
+        rules.append((match["label"], match["value"], float(match["days"])))
+    return tuple(rules)
 
 
 def _age_rules(value: str) -> str:

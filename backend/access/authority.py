@@ -44,13 +44,13 @@ def _is_origin(text: str) -> bool:
 
 
 def _is_authority(text: str) -> bool:
-    found = _AUTHORITY.fullmatch(text)
-    if found is None or int(found["port"] or 0) > 65535:
+    match = _AUTHORITY.fullmatch(text)
+    if match is None or int(match["port"] or 0) > 65535:
         return False
-    if not found["host"].startswith("["):
+    if not match["host"].startswith("["):
         return True
     try:
-        ipaddress.IPv6Address(found["host"][1:-1])
+        ipaddress.IPv6Address(match["host"][1:-1])
     except ValueError:
         return False
     return True

@@ -333,10 +333,10 @@ def _cookie_name(*, is_secure: bool) -> str:
 
 def _cookie(header: str) -> str:
     try:
-        found = SimpleCookie(header)
+        cookies = SimpleCookie(header)
     except CookieError:
         return ""
-    return next((found[name].value for name in (f"__Host-{_COOKIE}", _COOKIE) if name in found), "")
+    return next((cookies[name].value for name in (f"__Host-{_COOKIE}", _COOKIE) if name in cookies), "")
 
 
 def _address(scope: Scope) -> str:

@@ -149,13 +149,13 @@ def watched(checkpoints: Iterable[EndedCheckpoint]) -> Iterator[Watched]:
 
 def _known_before(before: Sequence[EndedCheckpoint], own: EndedCheckpoint) -> list[PastCheckpoint]:
     """Return the newest checkpoints that had ended, under the same settings, when this one was triggered."""
-    found: list[PastCheckpoint] = []
+    past: list[PastCheckpoint] = []
     for other in reversed(before):
-        if other.settings != own.settings or len(found) == FINISH_COUNT:
+        if other.settings != own.settings or len(past) == FINISH_COUNT:
             break
         if other.ended_ms <= own.triggered_ms:
-            found.append(other.past)
-    return found[::-1]
+            past.append(other.past)
+    return past[::-1]
 
 
 def _has_expired_lately(before: Sequence[EndedCheckpoint], own: EndedCheckpoint) -> bool:
@@ -177,17 +177,17 @@ def _watched(checkpoint: EndedCheckpoint, past: Sequence[PastCheckpoint], has_ex
             break
         last_ms = own.acks_ms[count - 1] if count else None
         open_ = OpenCheckpoint(round(age_ms), count, own.subtask_count, last_ms, round(timeout_ms))
-        found = predict(open_, past)
+        finish = predict(open_, past)
         if age_ms > FINISH_PLAIN_RATIO * timeout_ms and plain_ms is None:
             plain_ms = age_ms
-        if found is None:
+        if finish is None:
             looks.append(Look(age_ms))
             continue
         looks.append(
-            Look(age_ms, found.expiry_ratio, found.low_ms, found.likely_ms, found.high_ms, found.coverage_ratio)
+            Look(age_ms, finish.expiry_ratio, finish.low_ms, finish.likely_ms, finish.high_ms, finish.coverage_ratio)
         )
         if warned_ms is None and is_warned(
-            found.expiry_ratio, age_ms=age_ms, timeout_ms=timeout_ms, has_expired_lately=has_expired_lately
+            finish.expiry_ratio, age_ms=age_ms, timeout_ms=timeout_ms, has_expired_lately=has_expired_lately
         ):
             warned_ms = age_ms
     return Watched(checkpoint, tuple(looks), warned_ms, plain_ms)

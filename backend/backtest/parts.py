@@ -29,9 +29,9 @@ class _Replay(Protocol[_ScoreOut]):
     def score(self) -> _ScoreOut: ...
 
 
-def scores_of(found: Sequence[tuple[str, _Replay[_Score]]], kind: type[_Score]) -> list[tuple[str, _Score]]:
+def scores_of(parts: Sequence[tuple[str, _Replay[_Score]]], kind: type[_Score]) -> list[tuple[str, _Score]]:
     """Return the score of each job by its name, and then that of all of them if there are several jobs or none."""
-    scores = [(name, replay.score) for name, replay in found]
+    scores = [(name, replay.score) for name, replay in parts]
     return scores if len(scores) == 1 else [*scores, ("all", kind.sum_of(score for _, score in scores))]
 
 

@@ -189,15 +189,15 @@ def _warnings_figure(results: Sequence[Named]) -> dict[str, Any]:
         ("it expired", _PREDICTED, "circle", True),
         ("it completed", _MISSED, "x", False),
     ):
-        found = [(name, w) for name, r in results for w in r.warnings if w.is_expired is is_expired]
+        warnings = [(name, w) for name, r in results for w in r.warnings if w.is_expired is is_expired]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": word,
-                "x": [w.at for _, w in found],
-                "y": [w.age_ms / w.timeout_ms for _, w in found],
-                "text": [f"{html.escape(name)}, checkpoint {w.checkpoint_id}" for name, w in found],
+                "x": [w.at for _, w in warnings],
+                "y": [w.age_ms / w.timeout_ms for _, w in warnings],
+                "text": [f"{html.escape(name)}, checkpoint {w.checkpoint_id}" for name, w in warnings],
                 "marker": {"color": color, "symbol": symbol, "size": 8},
                 "hovertemplate": "%{text}<br>%{x}<br>after %{y:.0%} of the timeout<extra></extra>",
             }

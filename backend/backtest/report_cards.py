@@ -47,11 +47,11 @@ def replays(results: Sequence[Named]) -> list[tuple[str, AdviceReplay]]:
 
 def table(results: Sequence[Named]) -> Iterator[str]:
     """Yield the lines of the table: each job and all of them, then the newest cards with their predictions."""
-    found = replays(results)
+    jobs = replays(results)
     yield f"{'job':<{NAME_WIDTH}}{'cards':>6}{'withdrawn':>10}{'applied':>8}{'worse':>6}{'inside':>12}  topics"
-    for name, score in scores_of(found, AdviceScore):
+    for name, score in scores_of(jobs, AdviceScore):
         yield _row(name, score)
-    for name, card in _newest(found):
+    for name, card in _newest(jobs):
         yield ""
         yield f"{short(name):<{NAME_WIDTH}}{instant(card.opened_at)}  {card.headline}"
         yield f"{'':<{NAME_WIDTH}}{_end_of(card)}"
@@ -106,7 +106,7 @@ def card_document(card: ReplayedCard) -> dict[str, Any]:
 
 def section(results: Sequence[Named]) -> str:
     """Return the part of the page."""
-    found = replays(results)
+    jobs = replays(results)
     rows = "".join(
         cells(
             name,
@@ -118,12 +118,12 @@ def section(results: Sequence[Named]) -> str:
             _inside(s),
             percent(s.held_ratio),
         )
-        for name, s in scores_of(found, AdviceScore)
+        for name, s in scores_of(jobs, AdviceScore)
     )
     cards = "".join(
         f"<tr><td>{html.escape(name)}<td>{instant(card.opened_at)}<td>{html.escape(card.headline)}"
         f"<td>{html.escape(_end_of(card))}<td>{'<br>'.join(html.escape(_words(p)) for p in card.predictions)}"
-        for name, card in reversed(_newest(found))
+        for name, card in reversed(_newest(jobs))
     )
     return f"""<h2>Advice</h2>
 <p>The cards that would have been opened at the end of a checkpoint. A card is <em>applied</em> if the engine

@@ -34,11 +34,11 @@ def replays(results: Sequence[Named]) -> list[tuple[str, VerdictReplay]]:
 
 def table(results: Sequence[Named]) -> Iterator[str]:
     """Yield the lines of the table: each job and all of them, then the newest episodes."""
-    found = replays(results)
+    jobs = replays(results)
     yield f"{'job':<{NAME_WIDTH}}{'verdicts':>9}{'episodes':>9}{'stable':>8}{'held':>7}{'as stored':>11}  causes"
-    for name, score in scores_of(found, VerdictScore):
+    for name, score in scores_of(jobs, VerdictScore):
         yield _row(name, score)
-    episodes = _newest(found)
+    episodes = _newest(jobs)
     if episodes:
         yield ""
         yield f"{'job':<{NAME_WIDTH}}{'first said at':<21}{'checkpoints':>11}{'said':>6}{'held':>8}  what it said first"
@@ -71,7 +71,7 @@ def document(result: JobResult) -> dict[str, Any] | None:
 
 def section(results: Sequence[Named]) -> str:
     """Return the part of the page."""
-    found = replays(results)
+    jobs = replays(results)
     rows = "".join(
         cells(
             name,
@@ -81,7 +81,7 @@ def section(results: Sequence[Named]) -> str:
             percent(s.held_ratio),
             percent(s.agreed_ratio),
         )
-        for name, s in scores_of(found, VerdictScore)
+        for name, s in scores_of(jobs, VerdictScore)
     )
     episodes = "".join(
         cells(
@@ -94,7 +94,7 @@ def section(results: Sequence[Named]) -> str:
             f"{e.stored_same_count}/{e.stored_count}" if e.stored_count else "–",
             e.sentence,
         )
-        for name, e in reversed(_newest(found))
+        for name, e in reversed(_newest(jobs))
     )
     return f"""<h2>Verdicts</h2>
 <p>The verdict at the end of each checkpoint, from what was known then. An episode is a cause that was named again and
@@ -113,8 +113,8 @@ critical path (reconstructed). <em>As stored</em>: the share of the stored verdi
 
 def figure(results: Sequence[Named]) -> dict[str, Any]:
     """Return the chart of the episodes: a line for each job with the most of them, a color for each cause."""
-    found = sorted(replays(results), key=lambda row: (-row[1].score.episode_count, row[0]))
-    drawn = [(name, replay) for name, replay in found if replay.episodes][:JOBS_DRAWN]
+    jobs = sorted(replays(results), key=lambda row: (-row[1].score.episode_count, row[0]))
+    drawn = [(name, replay) for name, replay in jobs if replay.episodes][:JOBS_DRAWN]
     kinds = sorted({e.kind for _, replay in drawn for e in replay.episodes})
     traces = []
     for number, kind in enumerate(kinds):

@@ -74,15 +74,15 @@ def _tried(open_cards: Sequence[CardOut], tried: Sequence[DryRunOut]) -> list[st
 
 
 def _exported(answer: JobAdviceOut, wanted: SettingsFormat) -> str:
-    found = [e for card in answer.cards if card.state.is_open for e in card.exports]
-    texts = [e.text for e in found if e.format is wanted]
+    exports = [e for card in answer.cards if card.state.is_open for e in card.exports]
+    texts = [e.text for e in exports if e.format is wanted]
     if len(texts) == 1:
         return texts[0]
     if texts:
         # The texts of two cards may not be valid together, such as two documents with the same key.
         problem = FieldProblem("--export", f"{answer.job} has {len(texts)} open cards", "copy one from the page Advice")
     else:
-        known = ", ".join(dict.fromkeys(e.format.value for e in found)) or "none, because no advice is open"
+        known = ", ".join(dict.fromkeys(e.format.value for e in exports)) or "none, because no advice is open"
         problem = FieldProblem("--export", f"no open advice for {answer.job} has the form {wanted.value}", known)
     raise InvalidInputError([problem], what="option")
 

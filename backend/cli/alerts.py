@@ -51,13 +51,13 @@ def _alerts(
 
     states = "" if every else f"&state={AlertState.PENDING}&state={AlertState.FIRING}"
     with Client(api) as client:
-        found = list(client.pages(f"/api/v1/alerts?limit={_SHOWN_MAX}{states}", Page[AlertOut], most=_SHOWN_MAX))
+        alerts = list(client.pages(f"/api/v1/alerts?limit={_SHOWN_MAX}{states}", Page[AlertOut], most=_SHOWN_MAX))
     if output_format is OutputFormat.JSON:
-        typer.echo(json.dumps([a.model_dump(mode="json") for a in found], indent=2))
+        typer.echo(json.dumps([a.model_dump(mode="json") for a in alerts], indent=2))
         return
-    if all(a.severity == "none" for a in found):
+    if all(a.severity == "none" for a in alerts):
         say("no alerts are pending or firing" if not every else "no alerts yet")
-    for alert in found:
+    for alert in alerts:
         if alert.severity != "none":
             say(_line(alert))
             if alert.ended_at is None:

@@ -105,22 +105,22 @@ def _key(client: Client, job: str, words: str) -> str:
     return f"{client.get(f'/api/v1/jobs/{job}', JobDetailOut).run.id}:{number}" if number.isdecimal() else words
 
 
-def _of_checkpoints(found: CheckpointComparisonOut) -> Iterator[str]:
-    if found.b is None:
-        yield from _stale([(f"#{found.a.checkpoint.checkpoint_id}", found.a)], found.as_of)
-        yield found.headline
+def _of_checkpoints(comparison: CheckpointComparisonOut) -> Iterator[str]:
+    if comparison.b is None:
+        yield from _stale([(f"#{comparison.a.checkpoint.checkpoint_id}", comparison.a)], comparison.as_of)
+        yield comparison.headline
         return
-    names = f"#{found.a.checkpoint.checkpoint_id}", f"#{found.b.checkpoint.checkpoint_id}"
-    if found.a.job.id != found.b.job.id:
+    names = f"#{comparison.a.checkpoint.checkpoint_id}", f"#{comparison.b.checkpoint.checkpoint_id}"
+    if comparison.a.job.id != comparison.b.job.id:
         names = f"A {names[0]}", f"B {names[1]}"
-    yield from _settings(found.settings, names, (found.a.job, found.b.job))
-    yield from _stale(zip(names, (found.a, found.b), strict=True), found.as_of)
-    yield found.headline
+    yield from _settings(comparison.settings, names, (comparison.a.job, comparison.b.job))
+    yield from _stale(zip(names, (comparison.a, comparison.b), strict=True), comparison.as_of)
+    yield comparison.headline
     yield "sample: one checkpoint on each side"
-    if found.choice is not None:
-        yield found.choice
+    if comparison.choice is not None:
+        yield comparison.choice
     rows = [("largest of each vertex", "measure", *names, "difference")]
-    for v in found.vertices[:_VERTICES_MAX]:
+    for v in comparison.vertices[:_VERTICES_MAX]:
         rows += [
             (v.vertex, m.measure.value, _measured(m, m.a), _measured(m, m.b), _signed(m, m.difference))
             for m in v.measures
@@ -128,24 +128,24 @@ def _of_checkpoints(found: CheckpointComparisonOut) -> Iterator[str]:
         ]
     yield ""
     yield from columns.lines_of(rows, left=2)
-    if len(found.vertices) > _VERTICES_MAX:
-        yield f"and {len(found.vertices) - _VERTICES_MAX} more vertices: --json has all"
+    if len(comparison.vertices) > _VERTICES_MAX:
+        yield f"and {len(comparison.vertices) - _VERTICES_MAX} more vertices: --json has all"
 
 
-def _of_windows(found: WindowsComparisonOut) -> Iterator[str]:
-    names = found.before.name, found.after.name
-    yield from _settings(found.settings, names, (found.before.job, found.after.job))
-    yield from _stale(zip(names, (found.before, found.after), strict=True), found.as_of)
-    yield found.headline
+def _of_windows(comparison: WindowsComparisonOut) -> Iterator[str]:
+    names = comparison.before.name, comparison.after.name
+    yield from _settings(comparison.settings, names, (comparison.before.job, comparison.after.job))
+    yield from _stale(zip(names, (comparison.before, comparison.after), strict=True), comparison.as_of)
+    yield comparison.headline
     counts = [
         f"{w.completed_count} completed and {w.failed_count} failed {w.name}" if w.is_stored else f"not known {w.name}"
-        for w in (found.before, found.after)
+        for w in (comparison.before, comparison.after)
     ]
     yield f"sample: {'; '.join(counts)}"
     yield ""
     heads = [f"{q} {name}" for q in ("median", "p99") for name in names]
     rows = [("", *heads)]
-    for m in found.measures:
+    for m in comparison.measures:
         medians = [None if d is None else d.median for d in (m.before, m.after)]
         p99s = [None if d is None else d.p99 for d in (m.before, m.after)]
         rows.append((m.measure.value, *(_estimate(one, m.unit) for one in (*medians, *p99s))))

@@ -75,31 +75,33 @@ class Given:
         Raises:
             InvalidInputError: an option is wrong. No error repeats a value that may be a secret.
         """
-        found = base
+        connection_options = base
         if self.bearer is not None:
-            found = replace(found, bearer=_reference(self.bearer, "--bearer"), basic=None)
+            connection_options = replace(connection_options, bearer=_reference(self.bearer, "--bearer"), basic=None)
         if self.user is not None:
-            found = replace(found, basic=_auth(self.user, "--user"), bearer=None)
+            connection_options = replace(connection_options, basic=_auth(self.user, "--user"), bearer=None)
         if self.headers:
             added = [_pair(text, "--header") for text in self.headers]
             names = {name.lower() for name, _ in added}
-            kept = tuple((name, value) for name, value in found.headers if name.lower() not in names)
-            found = replace(found, headers=(*kept, *added))
+            kept = tuple((name, value) for name, value in connection_options.headers if name.lower() not in names)
+            connection_options = replace(connection_options, headers=(*kept, *added))
         if self.ca is not None:
-            found = replace(found, ca=_file(self.ca, "--ca"))
+            connection_options = replace(connection_options, ca=_file(self.ca, "--ca"))
         if self.cert is not None:
-            found = replace(found, certificate=_file(self.cert, "--cert"))
+            connection_options = replace(connection_options, certificate=_file(self.cert, "--cert"))
         if self.key is not None:
-            found = replace(found, key=_file(self.key, "--key"))
+            connection_options = replace(connection_options, key=_file(self.key, "--key"))
         if self.server_name is not None:
-            found = replace(found, server_name=self.server_name)
+            connection_options = replace(connection_options, server_name=self.server_name)
         if self.proxy is not None:
-            found = replace(found, proxy=Proxy(_proxy_url(self.proxy)))
+            connection_options = replace(connection_options, proxy=Proxy(_proxy_url(self.proxy)))
         if self.proxy_user is not None:
-            if found.proxy is None:
+            if connection_options.proxy is None:
                 raise _refused("--proxy-user", "is set without a proxy", "--proxy too")
-            found = replace(found, proxy=replace(found.proxy, auth=_auth(self.proxy_user, "--proxy-user")))
-        return found
+            connection_options = replace(
+                connection_options, proxy=replace(connection_options.proxy, auth=_auth(self.proxy_user, "--proxy-user"))
+            )
+        return connection_options
 
 
 _OPTIONS = {

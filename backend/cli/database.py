@@ -58,8 +58,8 @@ def used_url(option: str | None, data_dir: str | None, settings: Settings) -> st
     from backend.store.postgres.embedded import running_url
 
     folder = Path(data_dir).expanduser().absolute() if data_dir is not None else settings.data_dir_or_default()
-    found = running_url(folder / "postgres")
-    if found is None:
+    url = running_url(folder / "postgres")
+    if url is None:
         fix = "start it, pass its folder with --data-dir, or pass --database-url"
         raise HostError(f"no `barrierscope up` runs in {folder}", fix=fix)
-    return found
+    return url

@@ -45,13 +45,13 @@ def experiment(
     if is_list:
         typer.echo("\n".join(_listed(EXPERIMENTS.values())))
         return
-    found = EXPERIMENTS.get(name or "")
-    if found is None:
+    chosen = EXPERIMENTS.get(name or "")
+    if chosen is None:
         problem = "is missing" if name is None else f"{name!r} is not an experiment"
         raise InvalidInputError([FieldProblem("NAME", problem, ", ".join(EXPERIMENTS))], what="option")
-    folder = out or Path("experiments") / found.name
-    rows = _run(found, folder, seeds=seeds, processes=processes or os.cpu_count() or 1)
-    _report(found, rows, folder, seeds)
+    folder = out or Path("experiments") / chosen.name
+    rows = _run(chosen, folder, seeds=seeds, processes=processes or os.cpu_count() or 1)
+    _report(chosen, rows, folder, seeds)
 
 
 def _listed(experiments: Iterable[Experiment]) -> Iterator[str]:
@@ -62,17 +62,17 @@ def _listed(experiments: Iterable[Experiment]) -> Iterator[str]:
         yield f"{'':<{width}} {one.sentence}"
 
 
-def _run(found: Experiment, folder: Path, *, seeds: int, processes: int) -> list[Row]:
+def _run(chosen: Experiment, folder: Path, *, seeds: int, processes: int) -> list[Row]:
     from backend.experiments.running import kept_rows, run, units_of
 
-    units = units_of(found, seeds)
-    with kept_rows(folder, found.name) as kept:
+    units = units_of(chosen, seeds)
+    with kept_rows(folder, chosen.name) as kept:
         done = sum(unit in kept.by_unit for unit in units)
         if 0 < done < len(units):
             typer.echo(f"{done} of {len(units)} runs are kept in {folder}; running the others", err=True)
         try:
-            with stopped_by_signal(), _progress(found.name, done, len(units)) as on_end:
-                return run(found, kept, seeds=seeds, processes=processes, on_end=on_end)
+            with stopped_by_signal(), _progress(chosen.name, done, len(units)) as on_end:
+                return run(chosen, kept, seeds=seeds, processes=processes, on_end=on_end)
         except KeyboardInterrupt:
             ended = sum(unit in kept.by_unit for unit in units)
             typer.echo(f"stopped: {ended} of {len(units)} runs are kept; the same command continues", err=True)
@@ -94,12 +94,12 @@ def _progress(name: str, done: int, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _report(found: Experiment, rows: list[Row], folder: Path, seeds: int) -> None:
+def _report(chosen: Experiment, rows: list[Row], folder: Path, seeds: int) -> None:
     from backend.experiments import report
     from backend.experiments.running import code_digest
 
-    command = f"barrierscope experiment {found.name} --seeds {seeds}"
-    page = report.page(found, rows, seeds=seeds, command=command, code=code_digest(), script=plotly_source())
+    command = f"barrierscope experiment {chosen.name} --seeds {seeds}"
+    page = report.page(chosen, rows, seeds=seeds, command=command, code=code_digest(), script=plotly_source())
     with complete_file(folder / "report.html") as file:
         file.write(page.encode())
     try:
@@ -111,7 +111,7 @@ def _report(found: Experiment, rows: list[Row], folder: Path, seeds: int) -> Non
         data, write = folder / "rows.parquet", report.write_parquet
     with complete_file(data) as file:
         write(rows, file)
-    typer.echo("\n".join(report.table(found, rows)))
+    typer.echo("\n".join(report.table(chosen, rows)))
     typer.echo(f"\n{len(rows)} rows of {seeds} seeds: {data}\nreport: {folder / 'report.html'}")
 
 

@@ -89,8 +89,8 @@ def _cells(name: str, answer: JobAnswer) -> tuple[str, ...]:
     )
 
 
-def _interval(found: Interval | None, words: Callable[[float], str]) -> str:
-    return "-" if found is None else f"{words(found.value)} ({words(found.low)} to {words(found.high)})"
+def _interval(interval: Interval | None, words: Callable[[float], str]) -> str:
+    return "-" if interval is None else f"{words(interval.value)} ({words(interval.low)} to {words(interval.high)})"
 
 
 def _reasons(rows: Sequence[Row]) -> Iterator[str]:

@@ -155,9 +155,9 @@ def is_in_use(folder: Path) -> bool:
 
 def left_in(folder: Path) -> list[ProcessMark]:
     """Return the running processes of the instance that used the data folder last, found by record or environment."""
-    found = {mark.pid: mark for mark in processes_of(folder)}
-    found |= {mark.pid: mark for mark in _recorded(folder) if is_running(mark)}
-    return list(found.values())
+    marks = {mark.pid: mark for mark in processes_of(folder)}
+    marks |= {mark.pid: mark for mark in _recorded(folder) if is_running(mark)}
+    return list(marks.values())
 
 
 def _recorded(folder: Path) -> list[ProcessMark]:
@@ -191,12 +191,12 @@ def processes_of(folder: Path) -> Iterator[ProcessMark]:
 
 
 def _with_ancestors(pid: int) -> set[int]:
-    found = set()
+    ancestors = set()
     with contextlib.suppress(OSError):
         while pid > 0:
-            found.add(pid)
+            ancestors.add(pid)
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return found
+    return ancestors
 
 
 def end_processes(marks: list[ProcessMark], *, request: signal.Signals = signal.SIGTERM, grace_s: float = 5.0) -> None:

@@ -70,9 +70,9 @@ class OwnApi:
             if answer is None:
                 return None
             page = Page[TargetOut].model_validate_json(answer.content)
-            found = next((t for t in page.items if t.url == root), None)
-            if found is not None:
-                return found
+            target = next((t for t in page.items if t.url == root), None)
+            if target is not None:
+                return target
             path = None if page.next is None else f"{_TARGETS}&cursor={quote(page.next)}"
         return None
 

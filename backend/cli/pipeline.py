@@ -76,11 +76,11 @@ def rollups(
     from backend.store.wall_clock import WallClock
 
     def find() -> SparkRuntime | None:
-        found = spark_here(settings)
-        if isinstance(found, SparkMissing) and cluster is None:
-            _log.warning("PostgreSQL does this large run, because Spark cannot be started", reason=found.reason)
+        spark = spark_here(settings)
+        if isinstance(spark, SparkMissing) and cluster is None:
+            _log.warning("PostgreSQL does this large run, because Spark cannot be started", reason=spark.reason)
             return None
-        runtime = required_spark(found)
+        runtime = required_spark(spark)
         give_way(cluster)
         return runtime
 
@@ -196,10 +196,10 @@ def executor() -> None:
     """Become an executor of Spark on Kubernetes. Spark starts this command in the pods that it creates."""
     from backend.pipeline.executor import executor_command
 
-    found = required_spark(spark_here(load_settings()))
+    spark = required_spark(spark_here(load_settings()))
     # The variables that keep Spark on this machine are left out, because the executor uses the network of its pod.
     # Spark's variables for the folder of settings are passed on.
-    environment = {name: value for name, value in found.environment.items() if name not in LOCAL_VARIABLES}
+    environment = {name: value for name, value in spark.environment.items() if name not in LOCAL_VARIABLES}
     given = environment | {name: value for name, value in os.environ.items() if name.startswith("SPARK_CONF_DIR")}
     command = executor_command(given, java_home=environment["JAVA_HOME"], spark_home=environment["SPARK_HOME"])
     os.execve(command[0], command, environment)  # noqa: S606  the Java that runs Spark

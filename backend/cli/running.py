@@ -55,8 +55,8 @@ def announced(url: str, folder: Path, settings: Settings) -> Iterator[None]:
 
 def running_ups(settings: Settings) -> list[RunningUp]:
     """Return the running instances of this user, the newest first."""
-    found = [up for folder in _folders(settings) for _, up in _read_all(folder) if up is not None]
-    return sorted(found, key=lambda up: up.ready_at, reverse=True)
+    ups = [up for folder in _folders(settings) for _, up in _read_all(folder) if up is not None]
+    return sorted(ups, key=lambda up: up.ready_at, reverse=True)
 
 
 def _written(up: RunningUp, settings: Settings) -> Path | None:
@@ -109,7 +109,7 @@ def _read(file: Path) -> RunningUp | None:
     return up if is_running(process) else None
 
 
-def _is_own(found: os.stat_result) -> bool:
+def _is_own(status: os.stat_result) -> bool:
     """Return whether a file or folder belongs to this user, and nobody else can write it."""
-    is_of_known_type = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return is_of_known_type and found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_of_known_type = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return is_of_known_type and status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

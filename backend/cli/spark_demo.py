@@ -88,11 +88,11 @@ def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
         HostError: Spark did not start, or the query ended by itself.
     """
     folder = settings.data_dir_or_default()
-    found = find_spark(child_environment(), folder / "java")
-    if isinstance(found, SparkMissing):
+    spark = find_spark(child_environment(), folder / "java")
+    if isinstance(spark, SparkMissing):
         # Missing Spark is not an error: all other parts run, and another attempt would fail too.
-        _log.warning("the Spark demo does not run", reason=found.reason, fix=found.FIX)
-        notice.unavailable(f"{found.reason}; {found.FIX}")
+        _log.warning("the Spark demo does not run", reason=spark.reason, fix=spark.FIX)
+        notice.unavailable(f"{spark.reason}; {spark.FIX}")
         stop.wait()
     else:
         from backend.pipeline.jvm import java_options, jvm_of_this_process
@@ -100,7 +100,7 @@ def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
         token = settings.token()
         # The JVM inherits the environment, so our settings must not be in it.
         os.environ.clear()
-        os.environ.update(found.environment)
+        os.environ.update(spark.environment)
         scratch = _empty(folder / "spark-demo" / "scratch")
         try:
             with jvm_of_this_process(scratch):

@@ -89,15 +89,15 @@ def spark_here(settings: Settings) -> SparkRuntime | SparkMissing:
     return find_spark(child_environment(), settings.data_dir_or_default() / "java")
 
 
-def required_spark(found: SparkRuntime | SparkMissing) -> SparkRuntime:
+def required_spark(spark: SparkRuntime | SparkMissing) -> SparkRuntime:
     """Return the Spark that was found.
 
     Raises:
         HostError: none was found.
     """
-    if isinstance(found, SparkRuntime):
-        return found
-    raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
+    if isinstance(spark, SparkRuntime):
+        return spark
+    raise HostError(f"Spark cannot be started ({spark.reason})", fix=spark.FIX)
 
 
 def give_way(cluster: Cluster | None) -> None:

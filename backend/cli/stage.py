@@ -138,8 +138,8 @@ class LiveStage:
     def _remove_target(self) -> None:
         """Remove the target. If Ctrl-C came before the service answered with its id, find it by its label."""
         known = self._target_id
-        found = [t.id for t in self._client.targets() if t.labels == self._labels] if known is None else [known]
-        for target in found:
+        target_ids = [t.id for t in self._client.targets() if t.labels == self._labels] if known is None else [known]
+        for target in target_ids:
             self._client.delete(f"/api/v1/targets/{target}")
         self._target_id = None
 

@@ -108,10 +108,10 @@ class BackpressureStory:
         job = self._stage.job()
         if job is None or job.health is not Health.HEALTHY:
             return None
-        found = self._stage.checkpoints(job)
+        checkpoints = self._stage.checkpoints(job)
         durations = [
             c.end_to_end_duration_ms
-            for c in found
+            for c in checkpoints
             if c.status is CheckpointStatus.COMPLETED and c.end_to_end_duration_ms is not None
         ]
         if len(durations) < _HEALTHY_MIN:
@@ -127,10 +127,10 @@ class BackpressureStory:
         self._stage.raise_load(SOURCE_SUBTASKS)
 
     def _loaded(self) -> Scene | None:
-        found = self._under_load()
-        if found is None:
+        under_load = self._under_load()
+        if under_load is None:
             return None
-        job, checkpoint = found
+        job, checkpoint = under_load
         end = "expired" if checkpoint.status is CheckpointStatus.FAILED else "completed"
         took = f"Checkpoint {checkpoint.checkpoint_id} {end} after {_time(checkpoint.end_to_end_duration_ms)}"
         return Scene(
@@ -142,10 +142,10 @@ class BackpressureStory:
         )
 
     def _judged(self) -> Scene | None:
-        found = self._under_load()
-        if found is None:
+        under_load = self._under_load()
+        if under_load is None:
             return None
-        job, checkpoint = found
+        job, checkpoint = under_load
         verdict = self._stage.verdict(checkpoint)
         if verdict.vertex is None:
             return None

@@ -206,8 +206,8 @@ def links(
 
     added = pairs(wanted or [], option="--set")
     with Client(api) as client:
-        found = _one(client, target)
-        templates = {link.name: link.url for link in found.links}
+        patch = _one(client, target)
+        templates = {link.name: link.url for link in patch.links}
         for name in removed or []:
             if templates.pop(name, None) is None:
                 raise UnknownEntityError(kind="link", id=name)
@@ -216,17 +216,17 @@ def links(
             body = TargetPatch.model_construct(
                 links=[LinkTemplate.model_construct(name=n, url=u) for n, u in (templates | added).items()],
                 ui_url=ui_url,
-                links_version=found.links_version,
+                links_version=patch.links_version,
             )
-            found = client.patch(f"/api/v1/targets/{found.id}", body, TargetOut)
+            patch = client.patch(f"/api/v1/targets/{patch.id}", body, TargetOut)
     if output_format is OutputFormat.JSON:
-        shown = {"ui_url": found.ui_url, "links": [link.model_dump() for link in found.links]}
+        shown = {"ui_url": patch.ui_url, "links": [link.model_dump() for link in patch.links]}
         typer.echo(json.dumps(shown, indent=2))
         return
-    say(f"web UI: {found.ui_url or 'at the address of the target'}")
-    for link in found.links:
+    say(f"web UI: {patch.ui_url or 'at the address of the target'}")
+    for link in patch.links:
         say(f"{link.name}: {link.url}")
-    if not found.links:
+    if not patch.links:
         say("no links; add one with: --set NAME=TEMPLATE")
 
 
@@ -238,13 +238,13 @@ def _connection(given: connection_options.Given, url: str) -> ConnectionDoc | No
 
 
 def _one(client: Client, target: str) -> TargetOut:
-    found = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
-    if not found:
+    targets = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
+    if not targets:
         raise UnknownEntityError(kind="target", id=target)
-    if len(found) > 1:
-        ids = ", ".join(t.id for t in found)
-        raise ApiRefusedError(f"{target!r} matches {len(found)} targets; pass one of these ids: {ids}")
-    return found[0]
+    if len(targets) > 1:
+        ids = ", ".join(t.id for t in targets)
+        raise ApiRefusedError(f"{target!r} matches {len(targets)} targets; pass one of these ids: {ids}")
+    return targets[0]
 
 
 def _line(target: TargetOut) -> str:
@@ -311,12 +311,12 @@ class Client:
         from backend.contracts.api import JobOut, Page
 
         rows = self.pages(f"/api/v1/jobs?limit={_PAGE}", Page[JobOut])
-        found = [row.id for row in rows if job in (row.id, row.name)]
-        if not found:
+        job_ids = [row.id for row in rows if job in (row.id, row.name)]
+        if not job_ids:
             raise UnknownEntityError(kind="job", id=job)
-        if len(found) > 1:
-            raise ApiRefusedError(f"{job!r} matches {len(found)} jobs; pass one of these ids: {', '.join(found)}")
-        return found[0]
+        if len(job_ids) > 1:
+            raise ApiRefusedError(f"{job!r} matches {len(job_ids)} jobs; pass one of these ids: {', '.join(job_ids)}")
+        return job_ids[0]
 
     def get(self, path: str, answer: type[M]) -> M:
         """Send a GET request and parse the response."""

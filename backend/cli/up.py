@@ -118,12 +118,12 @@ def _live_jobs(asked: list[str], *, with_demo: bool) -> tuple[str, ...]:
     """
     from backend.runtime.demo import demo_names, job_names
 
-    found = list(demo_names()) if with_demo else []
+    jobs = list(demo_names()) if with_demo else []
     for text in asked:
         if text != "all":
             job_spec(text)
-        found += job_names() if text == "all" else [text]
-    return tuple(dict.fromkeys(found))
+        jobs += job_names() if text == "all" else [text]
+    return tuple(dict.fromkeys(jobs))
 
 
 def _runtime_port(port: int) -> int:

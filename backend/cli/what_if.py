@@ -161,10 +161,10 @@ def _awaited(client: Client, path: str) -> ConfirmationOut:
     try:
         with _progress() as show:
             while True:
-                found = client.get(path, ConfirmationOut)
-                show(found.progress_ratio)
-                if found.state.is_terminal:
-                    return found
+                confirmation = client.get(path, ConfirmationOut)
+                show(confirmation.progress_ratio)
+                if confirmation.state.is_terminal:
+                    return confirmation
                 time.sleep(_POLL_S)
     except KeyboardInterrupt:
         try:

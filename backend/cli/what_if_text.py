@@ -101,15 +101,15 @@ def _bound_of(cost: FailureCostOut, name: str) -> ReplayBound:
     return ReplayBound.BOUNDED if name == "outage_ms" else cost.replay_bound
 
 
-def _bounded(found: IntervalOut | None, unit: str, bound: ReplayBound, debt_ms: float | None = None) -> str:
+def _bounded(interval: IntervalOut | None, unit: str, bound: ReplayBound, debt_ms: float | None = None) -> str:
     """Return a predicted value. Without a limit, it is said so, with the debt of the job now if it is known."""
     if bound is ReplayBound.ENDLESS:
         if debt_ms is None:
             return "no limit: no checkpoint completes"
         return f"{spelling.duration(debt_ms)}, and a second more each second"
-    if found is not None and bound is ReplayBound.OPEN:
-        return f"{_number(found.value, unit)} ({_number(found.low, unit)} or more)"
-    return _interval(found, unit)
+    if interval is not None and bound is ReplayBound.OPEN:
+        return f"{_number(interval.value, unit)} ({_number(interval.low, unit)} or more)"
+    return _interval(interval, unit)
 
 
 def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
@@ -152,18 +152,18 @@ def _how(answer: WhatIfOut) -> Iterator[str]:
     yield from answer.by_hand
 
 
-def _confirmed(found: ConfirmationOut) -> Iterator[str]:
-    if not found.predictions:
-        yield f"confirmation {found.state.value}: {found.reason or 'no result'}"
+def _confirmed(confirmation: ConfirmationOut) -> Iterator[str]:
+    if not confirmation.predictions:
+        yield f"confirmation {confirmation.state.value}: {confirmation.reason or 'no result'}"
         return
     yield "confirmed on the reference runtime:"
-    before, after = ({e.measure: e for e in p.estimates} for p in found.predictions)
+    before, after = ({e.measure: e for e in p.estimates} for p in confirmation.predictions)
     rows = [("", "as it is", "changed", "model error")]
     for measure, estimate in after.items():
-        error = _error(estimate, found.calibration)
+        error = _error(estimate, confirmation.calibration)
         rows.append((measure.value, _span(before.get(measure)), _span(estimate), error))
     yield from columns.lines_of(rows)
-    scored = found.calibration
+    scored = confirmation.calibration
     if scored is not None:
         yield f"The errors are those of the runtime, scored on {len(scored.scored_ids)} later checkpoints."
 
@@ -176,10 +176,10 @@ def _span(estimate: EstimateOut | None) -> str:
     return "-" if estimate is None else _bounded(estimate.predicted, estimate.unit, estimate.bound)
 
 
-def _interval(found: IntervalOut | None, unit: str) -> str:
-    if found is None:
+def _interval(interval: IntervalOut | None, unit: str) -> str:
+    if interval is None:
         return "-"
-    return f"{_number(found.value, unit)} {_between(found.low, found.high, unit)}"
+    return f"{_number(interval.value, unit)} {_between(interval.low, interval.high, unit)}"
 
 
 def _between(low: float, high: float, unit: str) -> str:

@@ -68,8 +68,8 @@ def _sources(model: type[Model], kinds: tuple[type[Any], ...]) -> tuple[tuple[st
     Each field comes with the index of the first kind that can fill it.
     """
     known = [{*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *_fields_of(kind)} for kind in kinds]
-    found = ((name, next((i for i, names in enumerate(known) if name in names), None)) for name in model.model_fields)
-    return tuple((name, i) for name, i in found if i is not None)
+    sources = ((name, next((i for i, names in enumerate(known) if name in names), None)) for name in model.model_fields)
+    return tuple((name, i) for name, i in sources if i is not None)
 
 
 def _fields_of(kind: type[Any]) -> Iterable[str]:

@@ -115,10 +115,10 @@ def read_targets_file(path: Path) -> DeclaredFile:
 def source_in(path: Path) -> str | None:
     """Return the name of the set from a file that may be wrong otherwise, or None if it has none."""
     try:
-        found = _SOURCE.search(path.read_text(encoding="utf-8")[:SIZE_MAX_BYTES])
+        match = _SOURCE.search(path.read_text(encoding="utf-8")[:SIZE_MAX_BYTES])
     except (OSError, ValueError):
         return None
-    return None if found is None else found[1]
+    return None if match is None else match[1]
 
 
 def parse_targets(content: bytes, *, where: Path) -> DeclaredFile:
@@ -138,7 +138,7 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredFile:
         raise _of_problems(_wrong_fields(error), lines, where) from None
     if not document.model_fields_set & {"targets", "discovery"}:
         raise _of_problems([(("targets",), "is missing", None)], lines, where)
-    found: list[DeclaredTarget] = []
+    targets: list[DeclaredTarget] = []
     places: dict[str, int] = {}
     problems: list[tuple[Place, str, str | None]] = []
     for n, target in enumerate(document.targets):
@@ -151,7 +151,7 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredFile:
         first = places.setdefault(declared.url, n)
         if first != n:
             problems.append(((*at, "url"), f"is the address of targets[{first}] too", "another address"))
-        found.append(declared)
+        targets.append(declared)
     sections: tuple[Discovery, ...] = ()
     if document.discovery is not None:
         try:
@@ -160,7 +160,7 @@ def parse_targets(content: bytes, *, where: Path) -> DeclaredFile:
             problems += [(("discovery", *_parts(p.field)), p.problem, p.allowed) for p in error.problems]
     if problems:
         raise _of_problems(problems, lines, where)
-    return DeclaredFile(document.source, tuple(found), discoveries=sections)
+    return DeclaredFile(document.source, tuple(targets), discoveries=sections)
 
 
 def _parts(field: str) -> Place:

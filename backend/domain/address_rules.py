@@ -62,13 +62,13 @@ class AddressRules:
         """Return whether a connection to the IP address ``address``, to which ``host`` resolved, is allowed."""
         if self.is_everything_allowed:
             return True
-        found = _parsed(address)
-        if found is None or not self.allows_host(host):
+        parsed = _parsed(address)
+        if parsed is None or not self.allows_host(host):
             return False
         if _parsed(host) is not None:
-            return self._lists(found)
+            return self._lists(parsed)
         # For an IPv4-mapped IPv6 address, an operating system connects to the IPv4 address in it.
-        plain = (isinstance(found, IPv6Address) and found.ipv4_mapped) or found
+        plain = (isinstance(parsed, IPv6Address) and parsed.ipv4_mapped) or parsed
         return self._lists(plain) or _special_of(plain) is None
 
     def _lists(self, address: _Address) -> bool:

@@ -186,43 +186,45 @@ def problems_of(options: ConnectionOptions, url: str) -> tuple[FieldProblem, ...
 
     The fields are relative to the options.
     """
-    found = []
+    problems = []
     if options.bearer is not None and options.basic is not None:
-        found.append(
+        problems.append(
             FieldProblem("basic", "is set in addition to bearer, and a request has one Authorization", "one of the two")
         )
     if (options.certificate is None) != (options.key is None):
         missing, given = ("key", "certificate") if options.key is None else ("certificate", "key")
-        found.append(FieldProblem(missing, f"is missing, and {given} is set", "both, or none"))
-    found += [
+        problems.append(FieldProblem(missing, f"is missing, and {given} is set", "both, or none"))
+    problems += [
         FieldProblem(name, "is not a file: TLS reads certificates and keys from files", FILE_ALLOWED)
         for name, reference in options.references
         if name in ("ca", "certificate", "key") and reference.kind is not ReferenceKind.FILE
     ]
     if options.has_tls and url.startswith("http://"):
         names = [n for n in ("ca", "certificate", "key", "server_name") if getattr(options, n) is not None]
-        found.append(FieldProblem(names[0], "is used by TLS only, and the address begins with http://", "https://"))
-    found += _header_problems(options)
-    return tuple(found)
+        problems.append(FieldProblem(names[0], "is used by TLS only, and the address begins with http://", "https://"))
+    problems += _header_problems(options)
+    return tuple(problems)
 
 
 def _header_problems(options: ConnectionOptions) -> list[FieldProblem]:
-    found = []
+    field_problems = []
     names = [name.lower() for name, _ in options.headers]
     has_authorization = options.bearer is not None or options.basic is not None
     for name, _ in options.headers:
         where = f"headers.{name[:100]}" if _HEADER.fullmatch(name) else "headers"
         if not _HEADER.fullmatch(name):
-            found.append(FieldProblem(where, "has a name that is not that of an HTTP header", "letters, digits and -"))
+            field_problems.append(
+                FieldProblem(where, "has a name that is not that of an HTTP header", "letters, digits and -")
+            )
         elif name.lower() in _OWN_HEADERS:
-            found.append(FieldProblem(where, "is set by Barrierscope itself", "another header"))
+            field_problems.append(FieldProblem(where, "is set by Barrierscope itself", "another header"))
         elif name.lower() == "authorization" and has_authorization:
-            found.append(FieldProblem(where, "is set by bearer or basic too", "one of them"))
+            field_problems.append(FieldProblem(where, "is set by bearer or basic too", "one of them"))
         elif names.count(name.lower()) > 1:
-            found.append(FieldProblem(where, "is set twice", "one value"))
+            field_problems.append(FieldProblem(where, "is set twice", "one value"))
     if len(names) > HEADERS_MAX:
-        found.append(FieldProblem("headers", f"has {len(names)} headers", f"at most {HEADERS_MAX}"))
-    return found
+        field_problems.append(FieldProblem("headers", f"has {len(names)} headers", f"at most {HEADERS_MAX}"))
+    return field_problems
 
 
 @dataclass(frozen=True, slots=True)

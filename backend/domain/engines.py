@@ -284,8 +284,8 @@ def does_aligned_timeout_stop_at_senders(version: str | None) -> bool:
 
 def release_of(text: str | None) -> tuple[int, int] | None:
     """Return the first two numbers of an engine's version text, or None if it does not begin with two numbers."""
-    found = re.match(r"(\d+)\.(\d+)", text or "")
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(match[1]), int(match[2])) if match else None
 
 
 FLINK: Final = flink()

@@ -21,20 +21,20 @@ class FailOn(StrEnum):
     ADVICE = "advice"
 
 
-def reason_to_fail(fail_on: FailOn, found: Diagnosis, *, is_batch: bool, has_advice: bool) -> str | None:
+def reason_to_fail(fail_on: FailOn, diagnosis: Diagnosis, *, is_batch: bool, has_advice: bool) -> str | None:
     """Return why a job meets the condition, as ``failing``, ``restarting``, ``slow``..., or None if it does not.
 
     ``is_batch`` tells a job in batch mode, which loses nothing if its checkpointing is off. ``has_advice`` tells a job
     for which at least one change is recommended.
     """
-    if found.health in _FAILING:
-        return _FAILING[found.health]
-    if found.verdict.kind is VerdictKind.LOST_ROWS:
+    if diagnosis.health in _FAILING:
+        return _FAILING[diagnosis.health]
+    if diagnosis.verdict.kind is VerdictKind.LOST_ROWS:
         return "output is lost"
     if fail_on is FailOn.FAILING:
         return None
-    if found.health in _SLOW:
-        return _SLOW[found.health]
-    if found.health is Health.OFF and not is_batch:
+    if diagnosis.health in _SLOW:
+        return _SLOW[diagnosis.health]
+    if diagnosis.health is Health.OFF and not is_batch:
         return "checkpointing off"
     return "advice" if fail_on is FailOn.ADVICE and has_advice else None

@@ -115,8 +115,8 @@ def duration_ms(text: str) -> int | None:
 
     A bare number is milliseconds.
     """
-    found = _DURATION.fullmatch(text.strip().lower())
-    return int(found[1]) * _UNITS_MS[found[2]] if found is not None and found[2] in _UNITS_MS else None
+    match = _DURATION.fullmatch(text.strip().lower())
+    return int(match[1]) * _UNITS_MS[match[2]] if match is not None and match[2] in _UNITS_MS else None
 
 
 def size_bytes(text: str) -> int | None:

@@ -168,5 +168,5 @@ def first_of(lines: Iterable[str]) -> KnownMessage | None:
 
 def transaction_timeout_ms(text: str) -> int | None:
     """Return the timeout of transactions that a message of the sink names; None if it names none."""
-    found = _TIMEOUT.search(text[: 100 * _LINE_MAX])
-    return None if found is None else int(found[1])
+    match = _TIMEOUT.search(text[: 100 * _LINE_MAX])
+    return None if match is None else int(match[1])

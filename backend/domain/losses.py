@@ -41,8 +41,8 @@ def timed_out(row_count: int, transaction_count: int, timeout_ms: int) -> str:
 
 def read(at: datetime, text: str) -> Loss | None:
     """Return the loss that a text tells, or None if it tells none."""
-    found = _TIMEOUT.search(text)
-    return None if found is None else Loss(at, text, int(found[2]), int(found[1]), int(found[3]))
+    match = _TIMEOUT.search(text)
+    return None if match is None else Loss(at, text, int(match[2]), int(match[1]), int(match[3]))
 
 
 def said(losses: Sequence[Loss]) -> str:

@@ -56,14 +56,14 @@ def said_once(problems: Sequence[str]) -> tuple[str, ...]:
 
     If a target refuses one kind of request, each vertex of a job has the same problem.
     """
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     others: dict[str, set[str]] = {}
     for problem in problems:
         alike = _VERTEX_ID.sub("*", problem)
-        if found.setdefault(alike, problem) != problem:
+        if sentences.setdefault(alike, problem) != problem:
             others.setdefault(alike, set()).add(problem)
     counts = {alike: len(texts) for alike, texts in others.items()}
-    return tuple(text + _more_alike(counts.get(alike, 0)) for alike, text in found.items())
+    return tuple(text + _more_alike(counts.get(alike, 0)) for alike, text in sentences.items())
 
 
 def _more_alike(count: int) -> str:

@@ -45,8 +45,8 @@ def _run(policy: str, seed: int, ratio: float) -> list[Row]:
 def monotone(measure: str, policy: str, *, falls: bool) -> Callable[[Found], Judgement]:
     """Return a judge: the medians fall, or else rise, from each setting to the next, and differ at both ends."""
 
-    def judge(found: Found) -> Judgement:
-        values = [found[measure, setting, policy].value for setting in SETTINGS]
+    def judge(medians: Found) -> Judgement:
+        values = [medians[measure, setting, policy].value for setting in SETTINGS]
         steps = [after - before for before, after in pairwise(values)]
         span = values[-1] - values[0]
         slack = _NEARLY * abs(span)
@@ -57,12 +57,12 @@ def monotone(measure: str, policy: str, *, falls: bool) -> Callable[[Found], Jud
     return judge
 
 
-def _between(found: Found) -> Judgement:
-    low, high = found["duration", UNALIGNED, "wait"].value, found["duration", ALIGNED, "wait"].value
+def _between(medians: Found) -> Judgement:
+    low, high = medians["duration", UNALIGNED, "wait"].value, medians["duration", ALIGNED, "wait"].value
     inside = [
         setting
         for setting in SETTINGS
-        if low + 0.1 * (high - low) < found["duration", setting, "wait"].value < high - 0.1 * (high - low)
+        if low + 0.1 * (high - low) < medians["duration", setting, "wait"].value < high - 0.1 * (high - low)
     ]
     return Judgement(
         len(inside) >= 2, f"at least a tenth of the range away from both ends: {', '.join(inside) or 'none'}"

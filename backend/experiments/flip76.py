@@ -199,8 +199,8 @@ def _run(task: str, seed: int, ratio: float) -> list[Row]:
 _FAST, _SLOW = SLOW_US
 
 
-def _less_sensitive(found: Found) -> Judgement:
-    aligned, unaligned = (found["times", _SLOW, p].value / found["times", _FAST, p].value for p in _COMPARED)
+def _less_sensitive(medians: Found) -> Judgement:
+    aligned, unaligned = (medians["times", _SLOW, p].value / medians["times", _FAST, p].value for p in _COMPARED)
     return Judgement(2 * unaligned < aligned, f"aligned grows {aligned:.3g} times, unaligned {unaligned:.3g} times")
 
 

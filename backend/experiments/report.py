@@ -33,19 +33,19 @@ def _by_measure(rows: Sequence[Row], found: Found) -> Iterator[tuple[str, str, l
 
 def table(experiment: Experiment, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of the table: the medians with their intervals, then the orderings."""
-    found = medians(rows)
+    by_variant = medians(rows)
     width = max([24, *(len(row.variant) for row in rows)])
-    for measure, unit, settings, variants in _by_measure(rows, found):
+    for measure, unit, settings, variants in _by_measure(rows, by_variant):
         for setting in settings:
             yield f"{measure}{', ' if setting else ''}{setting} ({unit})"
             for variant in variants:
-                one = found.get((measure, setting, variant))
+                one = by_variant.get((measure, setting, variant))
                 if one is not None:
                     yield f"  {variant:<{width}} {one.value:10.4g}   {one.low:10.4g} to {one.high:10.4g}"
     yield ""
     yield "what the literature reports"
     for ordering in experiment.orderings:
-        result = judged(ordering, found)
+        result = judged(ordering, by_variant)
         yield f"  {_word(result)}: {ordering.claim} [{ordering.source}]"
         if ordering.says:
             yield f"    the source{_quoted(ordering)}"
@@ -65,16 +65,16 @@ def _word(result: Judgement) -> str:
 
 def figures(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a figure for each measure: the medians by setting, a mark for each variant, with the intervals."""
-    found = medians(rows)
-    return [_figure(*parts, found) for parts in _by_measure(rows, found)]
+    by_variant = medians(rows)
+    return [_figure(*parts, by_variant) for parts in _by_measure(rows, by_variant)]
 
 
-def _figure(measure: str, unit: str, settings: list[str], variants: list[str], found: Found) -> dict[str, Any]:
+def _figure(measure: str, unit: str, settings: list[str], variants: list[str], median: Found) -> dict[str, Any]:
     by_setting = len(settings) > 1 or settings[0] != ""
     traces: list[dict[str, Any]] = []
     for index, variant in enumerate(variants):
-        keys: list[Key] = [(measure, s, variant) for s in settings if (measure, s, variant) in found]
-        values = [found[key] for key in keys]
+        keys: list[Key] = [(measure, s, variant) for s in settings if (measure, s, variant) in median]
+        values = [median[key] for key in keys]
         traces.append(
             {
                 "type": "scatter",
@@ -121,18 +121,18 @@ def _aside(index: int, count: int) -> float:
 
 def page(experiment: Experiment, rows: Sequence[Row], *, seeds: int, command: str, code: str, script: str) -> str:
     """Return the page. ``script`` is the source of plotly.js, which the page contains."""
-    found = medians(rows)
+    by_variant = medians(rows)
     orderings = "".join(
         f"<li class='{_word(result).replace(' ', '-')}'><b>{_word(result)}</b> {html.escape(o.claim)}"
         f" <cite>{html.escape(o.source)}{html.escape(_quoted(o))}</cite><br><span>{html.escape(result.why)}</span></li>"
         for o in experiment.orderings
-        for result in [judged(o, found)]
+        for result in [judged(o, by_variant)]
     )
     drawn = figures(rows)
     charts = "".join(
         f"<section><h2>{html.escape(f['title'])} <small>{html.escape(f['unit'])}, simulated</small></h2>"
         f"<div class='chart' id='chart-{i}' role='img' aria-label='{html.escape(f['title'], quote=True)}; the table has"
-        f" the values'></div>{_html_table(f['title'], rows, found)}</section>"
+        f" the values'></div>{_html_table(f['title'], rows, by_variant)}</section>"
         for i, f in enumerate(drawn)
     )
     body = (

@@ -77,9 +77,9 @@ class KeptRows:
         self._file.truncate(sum(len(line) + 1 for line in whole))
         for line in whole[1:]:
             try:
-                found = _document(line)
-                rows = [Row(**row) for row in found["rows"]]
-                self.by_unit[Unit(found["task"], found["seed"])] = rows
+                document = _document(line)
+                rows = [Row(**row) for row in document["rows"]]
+                self.by_unit[Unit(document["task"], document["seed"])] = rows
             except (TypeError, KeyError):
                 # The line is damaged, for example because the disk was full. Its run is done again.
                 continue

@@ -360,10 +360,10 @@ class RuntimeDriver:
         """
         job = self.job(job_id)
         number = job.checkpoints.get(trigger_id)
-        found = None if number is None else job.engine.requested_checkpoint(number)
-        if found is None:
+        requested_checkpoint_view = None if number is None else job.engine.requested_checkpoint(number)
+        if requested_checkpoint_view is None:
             raise UnknownEntityError(kind="checkpoint request", id=trigger_id)
-        return found
+        return requested_checkpoint_view
 
     def rescale(self, job_id: str, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
         """Restart a job with a new parallelism for each named vertex. Do nothing if ``parallelism`` is empty.
@@ -384,10 +384,10 @@ class RuntimeDriver:
         """
         job = self.job(job_id)
         number = job.savepoints.get(trigger_id)
-        found = None if number is None else job.engine.savepoint(number, job_id)
-        if found is None:
+        savepoint_view = None if number is None else job.engine.savepoint(number, job_id)
+        if savepoint_view is None:
             raise UnknownEntityError(kind="savepoint", id=trigger_id)
-        return found
+        return savepoint_view
 
     def _view(self, job: LiveJob) -> JobView:
         now_s = self._monotonic_s()

@@ -86,12 +86,12 @@ def _flag(fields: Mapping[str, Any], name: str, problems: list[FieldProblem]) ->
 
 
 def _located(path: object) -> Origin:
-    found = _LOCATION.fullmatch(path) if isinstance(path, str) else None
-    if found is None:
+    match = _LOCATION.fullmatch(path) if isinstance(path, str) else None
+    if match is None:
         allowed = "the external_path of a checkpoint, such as runtime:/<job id>/chk-7"
         problem = FieldProblem("savepointPath", "is not a location of this runtime", allowed)
         raise InvalidInputError([problem], what="body")
-    return Origin(found[0], found[1], int(found[2]))
+    return Origin(match[0], match[1], int(match[2]))
 
 
 def start(driver: RuntimeDriver, wanted: WantedStart) -> LiveJob:
@@ -145,9 +145,9 @@ def _new_id(driver: RuntimeDriver, name: str) -> str:
     """Return an id that no job of the runtime has, also if two jobs start in one millisecond."""
     at_ms = driver.now()[1]
     while True:
-        found = job_run_id(name, at_ms)
+        new_id = job_run_id(name, at_ms)
         try:
-            driver.job(found)
+            driver.job(new_id)
         except UnknownEntityError:
-            return found
+            return new_id
         at_ms += 1

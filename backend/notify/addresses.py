@@ -55,9 +55,9 @@ def secrets_of(url: str) -> tuple[str, ...]:
     """Return the parts of an address that must be removed from any text that could repeat it, longest first."""
     parts = urlsplit(url)
     path = parts.path.lstrip("/")
-    found = {path, parts.query, f"{path}?{parts.query}", *path.split("/"), *re.split("[&=]", parts.query)}
-    found |= {unquote(text) for text in found}
-    return tuple(sorted((t for t in found if len(t) >= _HIDDEN_MIN), key=len, reverse=True))
+    secrets = {path, parts.query, f"{path}?{parts.query}", *path.split("/"), *re.split("[&=]", parts.query)}
+    secrets |= {unquote(text) for text in secrets}
+    return tuple(sorted((t for t in secrets if len(t) >= _HIDDEN_MIN), key=len, reverse=True))
 
 
 def _is_drawn(word: str) -> bool:

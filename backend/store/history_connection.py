@@ -46,11 +46,11 @@ class History:
             f"{IS_RUNNING if is_running else ''} ORDER BY j.name, j.id"
         )
         rows = self._connection.execute(counted, {"all": not wanted, "wanted": list(wanted)}).fetchall()
-        found = [StoredJob(*row) for row in rows]
+        stored_jobs = [StoredJob(*row) for row in rows]
         for name in wanted:
-            if not any(name in (job.id, job.name) for job in found):
+            if not any(name in (job.id, job.name) for job in stored_jobs):
                 raise UnknownEntityError(kind="job", id=name)
-        return found
+        return stored_jobs
 
     def of_job(self, job_id: str, since_s: int | None = None, newest_max: int | None = None) -> StoredJobHistory:
         """Return what is stored of a job; see ``StoredJobHistory``."""

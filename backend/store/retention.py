@@ -133,14 +133,14 @@ def _removed_for_age(day: date, retention: Retention, now: datetime) -> Removed:
 
 async def _warn(engine: AsyncEngine, others_bytes: int, retention: Retention, now: datetime) -> None:
     """Log a warning if the size limit will drop days before they reach their age limit."""
-    found = forecast(days_of(await list_partitions(engine)), others_bytes, retention, now)
-    if found.is_short and found.held_days is not None and found.needed_bytes is not None:
+    expected = forecast(days_of(await list_partitions(engine)), others_bytes, retention, now)
+    if expected.is_short and expected.held_days is not None and expected.needed_bytes is not None:
         _log.warning(
             "the size limit holds fewer days than the age limit promises",
-            held_days=round(found.held_days, 1),
-            promised_days=found.promised_days,
-            size_limit_mib=found.size_limit_bytes // 2**20,
-            needed_mib=-(-found.needed_bytes // 2**20),
+            held_days=round(expected.held_days, 1),
+            promised_days=expected.promised_days,
+            size_limit_mib=expected.size_limit_bytes // 2**20,
+            needed_mib=-(-expected.needed_bytes // 2**20),
         )
 
 

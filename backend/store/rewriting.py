@@ -177,12 +177,12 @@ async def list_drafts(connection: AsyncConnection) -> list[Draft]:
         "SELECT c.relname, obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n"
         " ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relkind = 'r' ORDER BY c.relname"
     )
-    found = []
+    drafts = []
     for name, comment in (await connection.execute(query)).all():
         if (place := place_of_draft(name)) is not None:
             progress = _parsed(comment)
-            found.append(Draft(*place, 0 if progress is None else _share(progress)["percent"]))
-    return found
+            drafts.append(Draft(*place, 0 if progress is None else _share(progress)["percent"]))
+    return drafts
 
 
 async def _begun(connection: AsyncConnection, target: Rewrite) -> _Progress | None:

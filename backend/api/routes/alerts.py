@@ -79,9 +79,9 @@ async def change_alert_rule(
     rule: RuleId, patch: RulePatch, services: Given, response: Response, if_match: IfMatch = None
 ) -> wire.AlertRuleOut:
     """Change the thresholds and times of a rule, or switch it off or on. Absent fields stay unchanged."""
-    found = await services.alert_control.change_rule(rule, patch, version=_version(if_match))
-    response.headers["ETag"] = f'"{found.version}"'
-    return found
+    change = await services.alert_control.change_rule(rule, patch, version=_version(if_match))
+    response.headers["ETag"] = f'"{change.version}"'
+    return change
 
 
 @router.get("/alert-rules/{rule}/runbook", responses=examples.of("runbook"))

@@ -99,8 +99,8 @@ def replayed(
     from backend.pipeline.job_source import documents_of
 
     options = {**database, "parts": json.dumps(sorted(parts)), "since": "" if since_s is None else str(since_s)}
-    found = documents_of(session, BacktestSource, options, jobs, tasks, on_progress)
-    return {job_id: JobResult.of(document) for job_id, document in found.items()}
+    documents = documents_of(session, BacktestSource, options, jobs, tasks, on_progress)
+    return {job_id: JobResult.of(document) for job_id, document in documents.items()}
 
 
 def _seconds(since: datetime | None) -> int | None:

@@ -86,5 +86,5 @@ def answered(
     from backend.pipeline.what_if_source import WhatIfSource
 
     options = {**database, "settings": json.dumps(dict(settings))}
-    found = documents_of(session, WhatIfSource, options, jobs, tasks, on_progress)
-    return {job_id: JobAnswer.of(document) for job_id, document in found.items()}
+    documents = documents_of(session, WhatIfSource, options, jobs, tasks, on_progress)
+    return {job_id: JobAnswer.of(document) for job_id, document in documents.items()}

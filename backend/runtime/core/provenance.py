@@ -40,12 +40,12 @@ class Provenance:
         Raises:
             KeyError: the contents of a node were not stored.
         """
-        found: Counter[int] = Counter()
+        counter: Counter[int] = Counter()
         waiting = [origin]
         while waiting:
             at = waiting.pop()
             if at < _MERGED:
-                found[at] += 1
+                counter[at] += 1
             elif at != NOTHING:
                 waiting.extend(self._made_of[at])
-        return found
+        return counter

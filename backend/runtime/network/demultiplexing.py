@@ -82,8 +82,8 @@ class _OldDecoder:
     def take(self, data: Data, left: list[Element]) -> list[Element]:
         """Decode ``data``, and return the elements for the task in reverse order. ``left`` must be empty."""
         assert not left
-        found = [self._seen(element) for element in reversed(self._plain.take(data, []))]
-        return [element for element in reversed(found) if element is not None]
+        elements = [self._seen(element) for element in reversed(self._plain.take(data, []))]
+        return [element for element in reversed(elements) if element is not None]
 
     def unconsumed(self, left: list[Element]) -> Data:
         """Return the bytes of the incomplete element at the end of the data."""

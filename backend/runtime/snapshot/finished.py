@@ -62,15 +62,15 @@ def end_of_vertex(vertex_id: str, operators: Iterable[str], ends: Mapping[str, V
     Raises:
         PlanError: the vertex combines operators that had finished with others (FN-18).
     """
-    found = {ends.get(operator, VertexEnd.NONE) for operator in operators}
-    if len(found) > 1:
+    ends_of_operators = {ends.get(operator, VertexEnd.NONE) for operator in operators}
+    if len(ends_of_operators) > 1:
         raise PlanError(
             "it combines operators that had finished with others that had not",
             rule="FN-18",
             vertex=vertex_id,
             fix="leave its operators as they were, or start without the checkpoint",
         )
-    return found.pop()
+    return ends_of_operators.pop()
 
 
 def check_predecessors(graph: Graph, ends: Mapping[str, VertexEnd]) -> None:

@@ -425,8 +425,8 @@ class Task:
 
     def _poll_input(self, now: int) -> bool:
         gate = self.gate
-        found = gate.next_element()
-        if found is None:
+        element = gate.next_element()
+        if element is None:
             if gate.is_recovering:
                 self._recovery.finish_input()
                 return True
@@ -438,7 +438,7 @@ class Task:
             return False
         if self.account.usage is not _BUSY:
             self.account.turn(_BUSY, now)
-        self._take(*found)
+        self._take(*element)
         return True
 
     def _take(self, channel: InputChannel, element: Element | Event) -> None:

@@ -451,13 +451,13 @@ async def _with_outcome(
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
     ranks = {topic: rank for rank, topic in enumerate(Topic)}
-    found = sorted((c for c in cards if c.state in _SHOWN), key=lambda c: ranks[c.topic])
-    topics: set[Topic] = {c.topic for c in found if c.state is AdviceState.APPLIED}
+    records = sorted((c for c in cards if c.state in _SHOWN), key=lambda c: ranks[c.topic])
+    topics: set[Topic] = {c.topic for c in records if c.state is AdviceState.APPLIED}
     for card in cards:
         if card.state in (AdviceState.VERIFIED, AdviceState.ROLLED_BACK) and card.topic not in topics:
             topics.add(card.topic)
-            found.append(card)
-    return found
+            records.append(card)
+    return records
 
 
 async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recommendation, now: datetime) -> None:

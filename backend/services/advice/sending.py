@@ -58,11 +58,11 @@ class Sent:
 
 def last_sent(events: Sequence[CardEvent], *, is_roll_back: bool) -> Sent | None:
     """Return the last change of a card that was sent, or the last roll back; None if there is none."""
-    found = None
+    sent = None
     for n, event in enumerate(events):
         if event.kind.is_roll_back if is_roll_back else event.kind.is_apply:
-            found = Sent(event.kind, event.at, event.reason, _outcome_of(events, n))
-    return found
+            sent = Sent(event.kind, event.at, event.reason, _outcome_of(events, n))
+    return sent
 
 
 def _outcome_of(events: Sequence[CardEvent], n: int) -> AdviceOutcome:

@@ -214,8 +214,8 @@ class AlertDelivery:
         async with reading(self._engine) as connection:
             await fence(connection, term)
             accepted = await deliveries.accepted_to_send_again(connection)
-            found = await get_alerts(connection, [alert_id for _, alert_id, _, _ in accepted])
-            alerts = await with_actions(connection, found)
+            stored_alerts = await get_alerts(connection, [alert_id for _, alert_id, _, _ in accepted])
+            alerts = await with_actions(connection, stored_alerts)
             receivers = {r.id: r for r in await list_receivers(connection)}
         self._accepted, self._has_delivered = _Accepted(now, _by_receiver(accepted, alerts, receivers)), False
         count = 0

@@ -61,9 +61,9 @@ class AlertService:
         chosen = AlertFilter(states, wanted.rule, wanted.job_id, wanted.severity)
         now = self._clock.now()
         async with reading(self._engine) as connection:
-            found = await list_alerts(connection, chosen, before=before, limit=limit + 1)
+            alerts = await list_alerts(connection, chosen, before=before, limit=limit + 1)
             silences = await silences_at(connection, now)
-            items, following = page_of(found, limit, lambda a: (a.began_at, a.id))
+            items, following = page_of(alerts, limit, lambda a: (a.began_at, a.id))
             dates = await AlertFreshness.read(connection, (a.identity.job_id for a in items), now)
             items = list((await with_actions(connection, {a.id: a for a in items})).values())
         shown = [

@@ -76,8 +76,8 @@ class IncidentService:
         after = cast(stored.Position | None, decode_cursor(cursor, (str, int, datetime, str)))
         now = self._clock.now()
         async with reading(self._engine) as connection:
-            found = await stored.list_incidents(connection, wanted, grouping=grouping, after=after, limit=limit + 1)
-            items, following = page_of(found, limit, lambda i: (i.group, i.rank, i.began_at, i.id))
+            incidents = await stored.list_incidents(connection, wanted, grouping=grouping, after=after, limit=limit + 1)
+            items, following = page_of(incidents, limit, lambda i: (i.group, i.rank, i.began_at, i.id))
             shown = await self._shown(connection, items, now)
         return api.Page[wire.IncidentOut](items=shown, next=following, as_of=now)
 
@@ -91,8 +91,8 @@ class IncidentService:
         async with reading(self._engine) as connection:
             record = await stored.get_incident(connection, incident_id)
             (shown,) = await self._shown(connection, [record], now)
-            found = await alerts_of_incidents(connection, [incident_id], limit=_ALERTS_MAX)
-            alerts = list((await with_actions(connection, {a.id: a for a in found})).values())
+            stored_alerts = await alerts_of_incidents(connection, [incident_id], limit=_ALERTS_MAX)
+            alerts = list((await with_actions(connection, {a.id: a for a in stored_alerts})).values())
             dates = await AlertFreshness.read(connection, (a.identity.job_id for a in alerts), now)
             lead = await _lead(connection, record, alerts)
             silences = await silences_at(connection, now)
@@ -269,10 +269,10 @@ def _texts(record: IncidentRecord, lead: Alert | None) -> dict[str, object]:
 
 
 async def _lead(connection: AsyncConnection, record: IncidentRecord, alerts: Sequence[Alert]) -> Alert | None:
-    found = next((a for a in alerts if a.id == record.lead_alert_id), None)
-    if found is None and record.lead_alert_id is not None:
-        found = (await get_alerts(connection, [record.lead_alert_id])).get(record.lead_alert_id)
-    return found
+    alert = next((a for a in alerts if a.id == record.lead_alert_id), None)
+    if alert is None and record.lead_alert_id is not None:
+        alert = (await get_alerts(connection, [record.lead_alert_id])).get(record.lead_alert_id)
+    return alert
 
 
 async def _changes(connection: AsyncConnection, record: IncidentRecord, now: datetime) -> list[wire.IncidentChangeOut]:
@@ -313,24 +313,24 @@ async def _changes(connection: AsyncConnection, record: IncidentRecord, now: dat
 def _measured_later(cards: Sequence[Sequence[_Change]], begin: datetime, end: datetime) -> list[_Change]:
     """Return what became of the changes that were made during an incident after its end, newest first."""
     made = [steps for steps in cards if any(begin <= at < end for at, _, _ in steps)]
-    found = (step for steps in made for step in steps if end <= step[0] < end + _FOLLOWED_FOR)
-    return sorted(found, reverse=True)[:_CHANGES_MAX]
+    steps_later = (step for steps in made for step in steps if end <= step[0] < end + _FOLLOWED_FOR)
+    return sorted(steps_later, reverse=True)[:_CHANGES_MAX]
 
 
 async def _advice_changes(connection: AsyncConnection, job_id: str) -> list[list[_Change]]:
     """Return, for each recommendation of a job, the steps that changed the job, and what was measured after them."""
-    found = []
+    advice_changes = []
     cards = {c.id: c for c in await list_cards(connection, job_id, limit=_CARDS_MAX)}
     for card_id, steps in (await events_of_cards(connection, list(cards))).items():
         topic = cards[card_id].topic.value.replace("-", " ")
-        found.append(
+        advice_changes.append(
             [
                 (s.at, "advice", f"{topic}: {word} ({_who(s)}). {s.reason}")
                 for s in steps
                 if (word := _word_of(s)) is not None
             ]
         )
-    return found
+    return advice_changes
 
 
 def _who(step: CardEvent) -> str:

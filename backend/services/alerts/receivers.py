@@ -113,10 +113,10 @@ class ReceiverService:
         if not TRAITS[ReceiverKind(wanted.kind)].has_secret_address or not _CREDENTIAL.fullmatch(reference):
             problem = f"is neither an address nor a valid reference to {_WITH_SECRETS}'s address"
             raise _refused("url", problem, _URL_ALLOWED)
-        found = host_of_secret(self._sender.address_at(reference))
-        if found is None:
+        hidden_host = host_of_secret(self._sender.address_at(reference))
+        if hidden_host is None:
             raise _refused("url", f"refers to {reference}, which holds no http(s) address", _URL_ALLOWED)
-        return reference, found
+        return reference, hidden_host
 
     async def remove(self, receiver_id: str) -> None:
         """Remove a receiver, so that no more messages are sent to it.

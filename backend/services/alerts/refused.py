@@ -18,13 +18,13 @@ from backend.store.jobs.reader import newest_exceptions
 async def refusals_of(connection: AsyncConnection, jobs: Sequence[JobHead]) -> Mapping[JobId, Refusal]:
     """Return which of these jobs have all their checkpoints refused, and for how long."""
     heads = {job.record.id: job for job in jobs}
-    found = {job_id: refusal for job_id, h in heads.items() if (refusal := refusal_of(_run_evidence(h))) is not None}
+    refusals = {job_id: refusal for job_id, h in heads.items() if (refusal := refusal_of(_run_evidence(h))) is not None}
     # A restart is read only for these few jobs. Until then, checkpoints were refused before it.
-    runs = [heads[job_id].record.run.id for job_id in found]
+    runs = [heads[job_id].record.run.id for job_id in refusals]
     exceptions = await newest_exceptions(connection, runs) if runs else {}
     checked = {
         job_id: refusal_of(_run_evidence(heads[job_id], exceptions.get(heads[job_id].record.run.id, ())))
-        for job_id in found
+        for job_id in refusals
     }
     return {job_id: refusal for job_id, refusal in checked.items() if refusal is not None}
 

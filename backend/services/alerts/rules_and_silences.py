@@ -99,9 +99,9 @@ class AlertControlService:
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
         now = self._clock.now()
         async with reading(self._engine) as connection:
-            found = await list_silences(connection, before=before, limit=limit + 1)
+            listed = await list_silences(connection, before=before, limit=limit + 1)
             opened = await open_alerts(connection)
-        items, following = page_of(found, limit, lambda s: (s.ends_at, s.id))
+        items, following = page_of(listed, limit, lambda s: (s.ends_at, s.id))
         shown = [_silence_out(s, opened, now) for s in items]
         return api.Page[wire.SilenceOut](items=shown, next=following, as_of=now)
 

@@ -453,13 +453,13 @@ async def _failures_in_row(connection: AsyncConnection, changed: Sequence[Watche
     failing = [
         w for w in changed if (ended := _counted(w)) and all(h.header.status is CheckpointStatus.FAILED for h in ended)
     ]
-    found: dict[str, int] = {}
+    failures: dict[str, int] = {}
     for has_restarts in (False, True):
         runs = [w.job.record.run.id for w in failing if bool(w.job.record.run.restart_count) is has_restarts]
         reasons = reasons_without_fault(has_restarts=has_restarts)
         if runs:
-            found |= await failures_in_row(connection, runs, but=reasons, limit=FAILURES_COUNTED_MAX)
-    return found
+            failures |= await failures_in_row(connection, runs, but=reasons, limit=FAILURES_COUNTED_MAX)
+    return failures
 
 
 def _last_ended(facts: _Facts) -> stored.CheckpointPlace | None:
@@ -569,10 +569,12 @@ def _pending_place(head: JobHead, pending: Sequence[tuple[VertexId, tuple[int, .
     return Place(name, tuple(subtasks), named)
 
 
-def _history(found: SizeForecast) -> HistorySignal | None:
-    if found.held_days is None or found.needed_bytes is None:
+def _history(size_forecast: SizeForecast) -> HistorySignal | None:
+    if size_forecast.held_days is None or size_forecast.needed_bytes is None:
         return None
-    return HistorySignal(found.held_days, found.promised_days, found.size_limit_bytes, found.needed_bytes)
+    return HistorySignal(
+        size_forecast.held_days, size_forecast.promised_days, size_forecast.size_limit_bytes, size_forecast.needed_bytes
+    )
 
 
 def _sentence(verdict: Verdict) -> str:

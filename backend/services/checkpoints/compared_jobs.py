@@ -107,15 +107,15 @@ def _pair(name: str, a: Mapping[str, SettingValue], b: Mapping[str, SettingValue
 
 def _settings(one: ComparedJob, without: set[str]) -> dict[str, SettingValue]:
     """Return the settings of a side by name. A name is absent if the setting is not stored."""
-    found: dict[str, SettingValue] = {}
+    setting_values: dict[str, SettingValue] = {}
     if one.config is not None:
-        found["alignment"] = mode_of(one.config)
-        found |= {f.name: getattr(one.config, f.name) for f in fields(CheckpointConfig)}
-    found |= {"engine": one.engine.name, "engine_version": one.engine_version}
+        setting_values["alignment"] = mode_of(one.config)
+        setting_values |= {f.name: getattr(one.config, f.name) for f in fields(CheckpointConfig)}
+    setting_values |= {"engine": one.engine.name, "engine_version": one.engine_version}
     names = Counter(v.name for v in one.topology.vertices)
     for v in one.topology.vertices:
         if v.id not in without:
             # Of several vertices with one name, each needs its own row.
             label = v.name if names[v.name] == 1 else f"{v.name} ({v.id})"
-            found[f"parallelism of {label}"] = v.parallelism
-    return found
+            setting_values[f"parallelism of {label}"] = v.parallelism
+    return setting_values

@@ -424,8 +424,10 @@ def _compared_out(one: ComparedCheckpoint, only: Sequence[Vertex]) -> ComparedOu
     )
 
 
-def _measures(found: Sequence[MeasureDifference]) -> list[MeasureDifferenceOut]:
-    return [MeasureDifferenceOut.of(m, unit=MatrixUnit.BYTES if m.measure.is_bytes else MatrixUnit.MS) for m in found]
+def _measures(differences: Sequence[MeasureDifference]) -> list[MeasureDifferenceOut]:
+    return [
+        MeasureDifferenceOut.of(m, unit=MatrixUnit.BYTES if m.measure.is_bytes else MatrixUnit.MS) for m in differences
+    ]
 
 
 def _count(one: ComparedCheckpoint, vertex_id: VertexId) -> int | None:

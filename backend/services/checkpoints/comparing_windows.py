@@ -204,7 +204,7 @@ def _check_order(before: Window, after: Window, names: tuple[str, str]) -> None:
 
 async def _read(connection: AsyncConnection, job: JobRecord, window: Window, now: datetime) -> ReadWindow:
     counts = await window_counts(connection, job.id, window.since, window.until)
-    found = await window_checkpoints(connection, job.id, window.since, window.until, limit=CONSIDERED_MAX)
+    checkpoints = await window_checkpoints(connection, job.id, window.since, window.until, limit=CONSIDERED_MAX)
     runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
     # The graph and the settings come from the newest run that began before the end of the window.
     run = next((r for r in runs if r.started_at < window.until), None)
@@ -219,19 +219,19 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window, now
         since = max(window.since, run.started_at, end - _LOAD_LONGEST) - job.reading_offset
         loads = await window_loads(connection, run.id, since, end - job.reading_offset, limit=LOAD_READINGS_MAX)
     rollups = None
-    if not found:
+    if not checkpoints:
         rollups = await rolled_up(connection, job.id, window.since, window.until)
     return ReadWindow(
         window,
         job,
         run or job.run,
         counts if rollups is None else WindowCounts(rollups.completed_count, rollups.failed_by_reason),
-        found,
+        checkpoints,
         Topology(()) if shape is None else shape.topology,
         None if shape is None else shape.config,
         loads,
         rollups,
-        is_stored=bool(found) or rollups is not None or await _was_read(connection, job, window),
+        is_stored=bool(checkpoints) or rollups is not None or await _was_read(connection, job, window),
         freshness=FINAL if await _is_final(connection, job, window) else await freshness_now(connection, job, now),
     )
 
@@ -260,7 +260,7 @@ async def _events(connection: AsyncConnection, job: JobRecord, before: Window, a
     def place(at: datetime) -> Literal["before", "between", "after"]:
         return "before" if at < before.until else "after" if at >= after.since else "between"
 
-    found = [
+    events = [
         WindowEventOut(at=e.at, kind=e.kind.value, text=e.text, place=place(e.at))
         for e in await list_events(connection, job.id, before=(until, "", "", ""), limit=_EVENTS_MAX)
         if e.at >= since
@@ -270,14 +270,14 @@ async def _events(connection: AsyncConnection, job: JobRecord, before: Window, a
         at = None if card.applied_at is None else job.engine_now(card.applied_at)
         if at is not None and since <= at < until:
             words = str(card.document.get("headline", card.kind))
-            found.append(WindowEventOut(at=at, kind="advice-applied", text=words, place=place(at)))
+            events.append(WindowEventOut(at=at, kind="advice-applied", text=words, place=place(at)))
     notes = await list_annotations(connection, job.id, since, until, before=None, limit=_EVENTS_MAX)
-    found += [
+    events += [
         WindowEventOut(at=n.at_engine, kind="annotation", text=n.text, place=place(n.at_engine), link=n.link)
         for n in notes
         if n.at_engine >= since
     ]
-    return sorted(found, key=lambda e: e.at)[-_EVENTS_MAX:]
+    return sorted(events, key=lambda e: e.at)[-_EVENTS_MAX:]
 
 
 def compared_windows(
@@ -326,8 +326,8 @@ def compared_windows(
 
 def _names(before: ReadWindow, after: ReadWindow) -> Names | None:
     """Return how sentences call the windows of two jobs, or None for those of one job."""
-    found = names_of(before.side, after.side)
-    return None if found is None else Names(f"in {found[0]}", f"in {found[1]}", "differs", "difference")
+    names = names_of(before.side, after.side)
+    return None if names is None else Names(f"in {names[0]}", f"in {names[1]}", "differs", "difference")
 
 
 def _not_stored(before: ReadWindow, after: ReadWindow, words: Names) -> str | None:

@@ -70,8 +70,8 @@ class HistoryService:
             if count > most or is_older_rolled_up:
                 assert begin is not None
                 return await self._steps(connection, job_id, max(since, begin), min(end, last), now)
-            found = CheckpointFilter(since=since, until=until)
-            records = await list_checkpoints(connection, job_id, found, before=None, limit=most)
+            checkpoint_filter = CheckpointFilter(since=since, until=until)
+            records = await list_checkpoints(connection, job_id, checkpoint_filter, before=None, limit=most)
             return HistoryOut(
                 resolution="checkpoints",
                 since=None if begin is None else max(since, begin),
@@ -88,16 +88,16 @@ class HistoryService:
         self, connection: AsyncConnection, job_id: str, since: datetime, until: datetime, now: datetime
     ) -> HistoryOut:
         step = next((s for s in _STEPS if (until - since) / s <= STEPS_MAX - 2), _STEPS[-1])
-        found = await steps_of(connection, job_id, since, until, step=step, rows_max=ROWS_MAX)
+        steps = await steps_of(connection, job_id, since, until, step=step, rows_max=ROWS_MAX)
         return HistoryOut(
             resolution="steps",
             since=since,
             until=until,
             checkpoints=[],
-            points=[_point(record) for record in found.records],
+            points=[_point(record) for record in steps.records],
             step_s=int(step.total_seconds()),
-            rolled_up_until=found.rolled_up_until,
-            left_out_before=found.left_out_before,
+            rolled_up_until=steps.rolled_up_until,
+            left_out_before=steps.left_out_before,
             as_of=now,
         )
 
@@ -114,9 +114,9 @@ class HistoryService:
             since = end - _USUAL_BEFORE
             hour_count, buckets, expired_min_ms = await rolled_up_buckets(connection, job_id, since, end)
         count = sum(buckets.values())
-        found = [quantile(buckets, q) for q in (0.1, 0.5, 0.9)]
-        known = [value for value in found if value is not None]
-        if hour_count < _USUAL_HOURS_MIN or count < _USUAL_CHECKPOINTS_MIN or len(known) < len(found):
+        quantiles = [quantile(buckets, q) for q in (0.1, 0.5, 0.9)]
+        known = [value for value in quantiles if value is not None]
+        if hour_count < _USUAL_HOURS_MIN or count < _USUAL_CHECKPOINTS_MIN or len(known) < len(quantiles):
             return UsualOut(usual=None, as_of=now)
         p10_ms, p50_ms, p90_ms = known
         limit_ms = None if expired_min_ms is None else rounded(expired_min_ms)

@@ -161,8 +161,8 @@ def _finish(opened: Opened, open_: OpenCheckpoint, settings_since: datetime | No
         if settings_since is None or c.header.triggered_at >= settings_since
         if (p := past_checkpoint(c)) is not None
     ]
-    found = predict(open_, past)
-    return None if found is None else FinishOut.of(found)
+    finish = predict(open_, past)
+    return None if finish is None else FinishOut.of(finish)
 
 
 def _unaligned_now(opened: Opened, newest: Mapping[VertexId, VertexPressure]) -> UnalignedOut | None:

@@ -37,16 +37,16 @@ def reconstructed_events(
         phases = {v: found for v, found in phases.items() if v == vertex}
     check_events(_PER_SUBTASK * sum(map(len, phases.values())))
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
-    found: list[tuple[int, int, int, int, BarrierEventKind, VertexId]] = []
+    events: list[tuple[int, int, int, int, BarrierEventKind, VertexId]] = []
     for vertex_id, subtasks in phases.items():
         is_sink = not evidence.topology.downstream(vertex_id)
         for subtask in subtasks:
             for step, (kind, at_ms) in enumerate(_events(subtask, is_sink=is_sink)):
-                found.append((at_ms, order.get(vertex_id, len(order)), subtask.subtask, step, kind, vertex_id))
-    found.sort(key=lambda e: e[:4])
+                events.append((at_ms, order.get(vertex_id, len(order)), subtask.subtask, step, kind, vertex_id))
+    events.sort(key=lambda e: e[:4])
     return [
         BarrierEventOut(kind=kind, vertex_id=vertex_id, subtask=subtask, at_ms=float(at_ms), lamport=i)
-        for i, (at_ms, _, subtask, _, kind, vertex_id) in enumerate(found)
+        for i, (at_ms, _, subtask, _, kind, vertex_id) in enumerate(events)
     ]
 
 

@@ -117,14 +117,14 @@ def _use(use: Use, row: Mapping[SnapshotKind, Support], kinds: Sequence[Snapshot
 
 
 def _in_flight(details: Sequence[VertexDetail], topology: Topology | None) -> list[InFlightOut]:
-    found = []
+    in_flight = []
     for detail in details:
         held = sum(n for n in detail.persisted_bytes if n is not None)
         vertex = None if topology is None else topology.vertex(detail.vertex_id)
         if held:
             name = detail.vertex_id if vertex is None else vertex.name
-            found.append(InFlightOut(vertex_id=detail.vertex_id, vertex=name, persisted_bytes=held))
-    return found
+            in_flight.append(InFlightOut(vertex_id=detail.vertex_id, vertex=name, persisted_bytes=held))
+    return in_flight
 
 
 def _sentence(kinds: Sequence[SnapshotKind], uses: Sequence[RestoreUseOut], in_flight: Sequence[InFlightOut]) -> str:

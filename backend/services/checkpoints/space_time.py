@@ -83,12 +83,12 @@ def _diagram(found: Opened, events: Sequence[BarrierEvent] | None, opened: set[V
     return space_time_out(diagram, trace.basis, check, end_ms, topology, why=why)
 
 
-def _vertices(found: Opened, trace: Trace, topology: Topology) -> list[LaneVertex]:
+def _vertices(opened: Opened, trace: Trace, topology: Topology) -> list[LaneVertex]:
     """Return the vertices with the numbers of subtasks that they had in this checkpoint."""
     counts: dict[VertexId, int] = {}
     for vertex_id, subtask in trace.subtasks:
         counts[vertex_id] = max(counts.get(vertex_id, 0), subtask + 1)
-    counts |= {d.vertex_id: d.subtask_count for d in found.checkpoint.details}
+    counts |= {d.vertex_id: d.subtask_count for d in opened.checkpoint.details}
     known = [LaneVertex(v.id, v.name, counts.pop(v.id, v.parallelism)) for v in topology.vertices]
     # If the job was redeployed since, the graph may lack a vertex of the checkpoint. Such a vertex comes after the
     # others.

@@ -62,8 +62,8 @@ class SubtaskMatrixService:
         async with reading(self._engine) as connection:
             job = await get_job(connection, job_id)
             # A job has few open checkpoints. They are left out, because their subtasks still acknowledge.
-            found = await list_checkpoints(connection, job_id, wanted, before=None, limit=limit + _OPEN_MAX)
-            records = [r for r in found if r.header.status.is_terminal][:limit][::-1]
+            checkpoints = await list_checkpoints(connection, job_id, wanted, before=None, limit=limit + _OPEN_MAX)
+            records = [r for r in checkpoints if r.header.status.is_terminal][:limit][::-1]
             places = [r.place for r in records]
             topology = (await newest_shapes(connection, [job.run.id]))[job.run.id].topology
             counts = await subtask_counts(connection, places)
@@ -173,15 +173,15 @@ def _matrix(
 ) -> list[list[int | None]]:
     """Return the values by row and checkpoint. Several values of one row are summed, or else the largest counts."""
     column = {place: i for i, place in enumerate(places)}
-    found: list[list[int | None]] = [[None] * len(places) for _ in table.rows]
+    matrix: list[list[int | None]] = [[None] * len(places) for _ in table.rows]
     for one in values:
         # The rows were read before the values. A vertex or subtask that reported its first value in between has no row,
         # so its value is left out.
         at = column[one.place]
         for row, value in zip(table.index.get(one.vertex_id, ()), one.values, strict=False):
-            before = found[row][at]
+            before = matrix[row][at]
             if before is None or value is None:
-                found[row][at] = before if value is None else value
+                matrix[row][at] = before if value is None else value
             else:
-                found[row][at] = before + value if is_summed else max(before, value)
-    return found
+                matrix[row][at] = before + value if is_summed else max(before, value)
+    return matrix

@@ -143,19 +143,19 @@ class AnnotationService:
 
 
 def _selected(watched: Sequence[JobRecord], wanted: AnnotationsIn) -> list[JobRecord]:
-    found = [
+    job_records = [
         job
         for job in watched
         if wanted.job in (None, job.name)
         and wanted.target in (None, job.target_name, job.run.target_id)
         and wanted.labels.items() <= job.labels.items()
     ]
-    if not found:
+    if not job_records:
         raise UnknownEntityError(kind="job", id=wanted.job or wanted.target or wanted.labels)
-    if len(found) > JOBS_MAX:
-        problem = FieldProblem("job", f"{len(found)} jobs fit", f"at most {JOBS_MAX} jobs")
+    if len(job_records) > JOBS_MAX:
+        problem = FieldProblem("job", f"{len(job_records)} jobs fit", f"at most {JOBS_MAX} jobs")
         raise InvalidInputError([problem], what="annotation")
-    return found
+    return job_records
 
 
 def _annotation(

@@ -22,9 +22,9 @@ _ARRAYS = (
 _HIGHEST_OF = ("busy_ratio", "backpressured_ratio", "queued_in_bytes", "queued_out_bytes")
 
 
-def bounded_pressure(found: Sequence[VertexPressureOut], vertex_id: str | None) -> list[VertexPressureOut]:
+def bounded_pressure(readings: Sequence[VertexPressureOut], vertex_id: str | None) -> list[VertexPressureOut]:
     """Return the readings, or that of one vertex. If they have too many subtasks, only the highest values are kept."""
-    wanted = [v for v in found if vertex_id in (None, v.vertex_id)]
+    wanted = [v for v in readings if vertex_id in (None, v.vertex_id)]
     if vertex_id is not None or sum(_length(v) for v in wanted) <= WHOLE_MAX:
         return wanted
     return [_highest(v) for v in wanted]

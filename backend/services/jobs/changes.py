@@ -44,8 +44,8 @@ class ChangeService:
         async with reading(self._engine) as connection:
             await get_job(connection, job_id)
             records = await list_checkpoints(connection, job_id, CheckpointFilter(), before=None, limit=CHECKPOINTS_MAX)
-        found = await anyio.to_thread.run_sync(changes_out, records[::-1])
-        return Page[ChangePointOut](items=found[::-1], as_of=self._clock.now())
+        changes = await anyio.to_thread.run_sync(changes_out, records[::-1])
+        return Page[ChangePointOut](items=changes[::-1], as_of=self._clock.now())
 
 
 def changes_out(records: Sequence[CheckpointRecord]) -> list[ChangePointOut]:

@@ -160,19 +160,20 @@ class EvidenceReader:
         on it.
         """
         asked = await self._asked(connection, heads)
-        found: dict[JobId, Finding] = {}
-        unknown = await self._recall(connection, asked, found)
+        findings: dict[JobId, Finding] = {}
+        unknown = await self._recall(connection, asked, findings)
         for begin in range(0, len(unknown), _AT_ONCE):
-            await self._find(connection, unknown[begin : begin + _AT_ONCE], found)
-        return [JobCase(h.record, h.shape, h.headers, h.open_checkpoint, found[h.record.id]) for h in heads]
+            await self._find(connection, unknown[begin : begin + _AT_ONCE], findings)
+        return [JobCase(h.record, h.shape, h.headers, h.open_checkpoint, findings[h.record.id]) for h in heads]
 
     async def recalled(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[RecalledJob]:
         """Return each job with its stored finding, or with None if there is none. No finding is computed."""
         heads = await self.heads(connection, records)
-        found: dict[JobId, Finding] = {}
+        findings: dict[JobId, Finding] = {}
         outdated: dict[JobId, Finding] = {}
         unknown = {
-            a.record.id for a in await self._recall(connection, await self._asked(connection, heads), found, outdated)
+            a.record.id
+            for a in await self._recall(connection, await self._asked(connection, heads), findings, outdated)
         }
         return [
             RecalledJob(
@@ -180,7 +181,7 @@ class EvidenceReader:
                 h.shape,
                 h.headers,
                 h.open_checkpoint,
-                found.get(h.record.id, outdated.get(h.record.id)),
+                findings.get(h.record.id, outdated.get(h.record.id)),
                 h.record.id not in unknown,
             )
             for h in heads
@@ -205,7 +206,7 @@ class EvidenceReader:
         self,
         connection: AsyncConnection,
         asked: Sequence[_Asked],
-        found: dict[JobId, Finding],
+        findings: dict[JobId, Finding],
         outdated: dict[JobId, Finding] | None = None,
     ) -> list[_Asked]:
         """Add to ``found`` the findings that this process has or that are stored. Return the jobs without a finding.
@@ -216,7 +217,7 @@ class EvidenceReader:
         for one in asked:
             kept = self._kept.get(one.record.id)
             if kept is not None and one.is_answered_by(kept.fingerprint, kept.found_at):
-                found[one.record.id] = kept.finding
+                findings[one.record.id] = kept.finding
             else:
                 unknown.append(one)
         stored = await findings_of(connection, [a.record.run.id for a in unknown]) if unknown else {}
@@ -230,19 +231,19 @@ class EvidenceReader:
                 continue
             if is_current:
                 self._kept[one.record.id] = _Kept(row.fingerprint, row.found_at, finding)
-                found[one.record.id] = finding
+                findings[one.record.id] = finding
             elif outdated is not None:
                 outdated[one.record.id] = finding
-        return [a for a in unknown if a.record.id not in found]
+        return [a for a in unknown if a.record.id not in findings]
 
-    async def _find(self, connection: AsyncConnection, asked: Sequence[_Asked], found: dict[JobId, Finding]) -> None:
+    async def _find(self, connection: AsyncConnection, asked: Sequence[_Asked], findings: dict[JobId, Finding]) -> None:
         """Compute findings, store them, and add them to ``found``.
 
         If another process needs one of these findings meanwhile, it waits until they are stored, and then reads them.
         If the findings cannot be stored, only this process has them.
         """
         if await lock_findings(connection, [a.record.run.id for a in asked]):
-            asked = await self._recall(connection, asked, found)
+            asked = await self._recall(connection, asked, findings)
         if asked:
             evidence = await _evidence(connection, asked, self._clock.now())
             changed = await config_since(connection, [a.record.run.id for a in asked])
@@ -260,7 +261,7 @@ class EvidenceReader:
             computed = await anyio.to_thread.run_sync(_findings, work)
             rows = []
             for one, finding in zip(asked, computed, strict=True):
-                found[one.record.id] = finding
+                findings[one.record.id] = finding
                 self._kept[one.record.id] = _Kept(one.fingerprint, one.now, finding)
                 rows.append(FindingRecord(one.record.run.id, one.fingerprint, one.now, document_of(finding)))
             self._note_refusal(await keep_findings(connection, rows))
@@ -329,9 +330,9 @@ class EvidenceReader:
     async def of_finding(self, connection: AsyncConnection, job: JobRecord) -> tuple[JobEvidence, SettingsTaken | None]:
         """Read the evidence from which the finding on a job is computed, and when its current settings were taken."""
         asked = await self._asked(connection, await self.heads(connection, [job]))
-        found = await _evidence(connection, asked, self._clock.now())
+        evidence = await _evidence(connection, asked, self._clock.now())
         changed = await config_since(connection, [job.run.id])
-        return found[job.id], settings_taken_at(asked[0].headers, changed.get(job.run.id))
+        return evidence[job.id], settings_taken_at(asked[0].headers, changed.get(job.run.id))
 
     async def under_current_settings(self, connection: AsyncConnection, job: JobRecord) -> JobEvidence:
         """Read the evidence for a model of a job: the newest checkpoints that the current settings governed.
@@ -486,7 +487,7 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     exceptions = await newest_exceptions(connection, run_ids)
     losses = await newest_losses(connection, run_ids)
     others = await other_runs_of(connection, sorted(batched))
-    found = {
+    evidences = {
         r.id: run_at(
             r,
             r.run,
@@ -508,9 +509,9 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     for record in records:
         if not record.run.engine.is_micro_batched:
             # If a cause strikes only some checkpoints, the newest readings need not show it.
-            spans = struck_spans(found[record.id])
-            found[record.id] = await _with_readings_of(connection, record, record.run, found[record.id], spans)
-    return found
+            spans = struck_spans(evidences[record.id])
+            evidences[record.id] = await _with_readings_of(connection, record, record.run, evidences[record.id], spans)
+    return evidences
 
 
 async def _with_readings_of(

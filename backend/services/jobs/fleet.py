@@ -367,18 +367,18 @@ class FleetService:
 def _ordered(board: _Board, wanted: BoardWindow) -> tuple[Listed, Listed]:
     """Return the matching rows in the requested order, as two lists: jobs that have not ended, and jobs that have."""
     key = (wanted.sort, wanted.is_descending, wanted.search)
-    found = board.ordered.get(key)
-    if found is None:
+    listed = board.ordered.get(key)
+    if listed is None:
         text = (wanted.search or "").casefold()
         rows = [row for row in board.rows if _matches(row, text)] if text else board.rows
         rows = _sorted(rows, wanted.sort, is_descending=wanted.is_descending)
-        found = (
+        listed = (
             Listed.of([row for row in rows if row.state is not JobState.ENDED]),
             Listed.of([row for row in rows if row.state is JobState.ENDED]),
         )
         if len(board.ordered) < _ORDERS_MAX:
-            board.ordered[key] = found
-    return found
+            board.ordered[key] = listed
+    return listed
 
 
 def _matches(row: api.JobOut, text: str) -> bool:

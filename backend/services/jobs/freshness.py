@@ -72,11 +72,11 @@ def is_as_stale(before: FreshnessOut | None, now: FreshnessOut | None) -> bool:
 
 def stale_by_reason(rows: Iterable[JobOut]) -> list[StaleOut]:
     """Return how many rows are stale for each reason, the reason with the most rows first."""
-    found: dict[Freshness, list[tuple[str, datetime | None]]] = {}
+    jobs: dict[Freshness, list[tuple[str, datetime | None]]] = {}
     for row in rows:
         if row.freshness is not None and row.freshness.is_stale:
-            found.setdefault(row.freshness.state, []).append((row.target_name, row.freshness.read_at))
-    grouped = [_stale(state, group) for state, group in found.items()]
+            jobs.setdefault(row.freshness.state, []).append((row.target_name, row.freshness.read_at))
+    grouped = [_stale(state, group) for state, group in jobs.items()]
     return sorted(grouped, key=lambda s: (-s.job_count, s.state))
 
 

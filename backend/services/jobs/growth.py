@@ -104,19 +104,19 @@ async def _read(connection: AsyncConnection, head: JobHead, now: datetime) -> Gr
     return growth_of(hours, None if config is None else config.timeout_ms, begun_at)
 
 
-def growth_out(found: Growth | None) -> GrowthOut | None:
+def growth_out(growth: Growth | None) -> GrowthOut | None:
     """Convert what was found to the API's shape."""
-    if found is None:
+    if growth is None:
         return None
-    days = None if found.timeout_in is None else round(found.timeout_in / timedelta(days=1), 1)
+    days = None if growth.timeout_in is None else round(growth.timeout_in / timedelta(days=1), 1)
     return GrowthOut(
-        sentence=sentence(found),
-        what=found.what,
-        before=found.before,
-        before_at=found.before_at,
-        after=found.after,
-        span_s=found.span.total_seconds(),
-        input_ratio=found.input_ratio,
-        is_filling=found.is_filling,
+        sentence=sentence(growth),
+        what=growth.what,
+        before=growth.before,
+        before_at=growth.before_at,
+        after=growth.after,
+        span_s=growth.span.total_seconds(),
+        input_ratio=growth.input_ratio,
+        is_filling=growth.is_filling,
         timeout_in_days=days,
     )

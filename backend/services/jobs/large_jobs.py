@@ -37,14 +37,14 @@ def with_details(records: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
     The details of a subtask take 400 bytes of memory. So of a job with more than 11,000 subtasks, fewer checkpoints are
     read with details than the rules can use, and all with their headers.
     """
-    found: list[CheckpointRecord] = []
+    checkpoint_records: list[CheckpointRecord] = []
     count = 0
     for record in reversed(records):
         count += record.header.subtask_count
         if count > SUBTASKS_MAX:
             break
-        found.append(record)
-    return found[::-1]
+        checkpoint_records.append(record)
+    return checkpoint_records[::-1]
 
 
 async def read_between(

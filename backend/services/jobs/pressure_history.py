@@ -141,7 +141,7 @@ def bucket_s(length: timedelta, count: int) -> int:
 def suspects_out(evidence: JobEvidence) -> list[SuspectOut]:
     """Return the suspects that the readings alone show, most likely culprit first, with the reasons of a verdict."""
     case = cases.of_job(evidence)
-    found = analysis.ranked(evidence.topology, analysis.suspects(evidence.topology, case.loads))
+    ranked = analysis.ranked(evidence.topology, analysis.suspects(evidence.topology, case.loads))
     return [
         SuspectOut(
             vertex_id=s.vertex_id,
@@ -150,7 +150,7 @@ def suspects_out(evidence: JobEvidence) -> list[SuspectOut]:
             kind=s.kind,
             reason=verdict_barrier.reason(case, s),
         )
-        for s in found
+        for s in ranked
     ]
 
 

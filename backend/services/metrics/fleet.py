@@ -197,16 +197,16 @@ class FleetMetrics:
         opened: dict[str, OpenSignal] = {}
         if signals is not None:
             opened = {s.job_id: s.opened for s in signals.signals if isinstance(s, JobSignal) and s.opened is not None}
-        found: list[JobValues] = []
+        job_values: list[JobValues] = []
         predicted = 0
         for value in values:
             one = opened.get(value.row.id)
             # A checkpoint that ended after the last evaluation is not running any more.
             if one is None or value.row.in_progress_checkpoint_id != one.checkpoint_id:
-                found.append(value)
+                job_values.append(value)
                 continue
             finish = predict(one.running, one.past) if one.is_past_read else None
-            found.append(
+            job_values.append(
                 replace(
                     value,
                     timeout_ratio=None if finish is None else finish.expiry_ratio,
@@ -219,7 +219,7 @@ class FleetMetrics:
             if predicted % _PREDICTED_AT_ONCE == 0:
                 # The predictions of many jobs must not keep the event loop from its other work.
                 await asyncio.sleep(0)
-        return found
+        return job_values
 
 
 def _in_progress_ms(head: JobHead | None, now: datetime) -> int | None:

@@ -51,8 +51,8 @@ class RollupService:
                 until = min(until, before[0])
             rows = await hours_of(connection, job_id, since, until, limit=limit + 1) if since < until else []
         items, following = page_of(rows, limit, lambda r: (r.hour,))
-        found = replay_debts(rows, record.engine_now(now))
-        return Page[RollupHourOut](items=[_out(r, found.get(r.hour)) for r in items], next=following, as_of=now)
+        debts = replay_debts(rows, record.engine_now(now))
+        return Page[RollupHourOut](items=[_out(r, debts.get(r.hour)) for r in items], next=following, as_of=now)
 
 
 def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
@@ -72,7 +72,7 @@ def replay_debts(newest_first: Sequence[HourRollup], now: datetime) -> dict[date
 
     An hour is absent if it is not over, or if no listed hour had a completed checkpoint by then.
     """
-    found: dict[datetime, tuple[int, bool]] = {}
+    debts: dict[datetime, tuple[int, bool]] = {}
     newest: HourRollup | None = None
     for row in reversed(newest_first):
         end = row.hour + HOUR
@@ -83,8 +83,8 @@ def replay_debts(newest_first: Sequence[HourRollup], now: datetime) -> dict[date
         if newest is None or newest.restorable_at is None or end > now:
             continue
         is_at_least = newest.last_completed_at is not None and newest.last_completed_at > end
-        found[row.hour] = (round((end - newest.restorable_at) / timedelta(milliseconds=1)), is_at_least)
-    return found
+        debts[row.hour] = (round((end - newest.restorable_at) / timedelta(milliseconds=1)), is_at_least)
+    return debts
 
 
 def _out(row: HourRollup, debt: tuple[int, bool] | None) -> RollupHourOut:

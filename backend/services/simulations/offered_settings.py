@@ -43,12 +43,12 @@ def offered(
     ``protocols`` has the settings of each protocol, and ``deciding`` the values of the settings that tell protocols
     apart, which hold for a protocol that does not set them.
     """
-    found = {}
+    simulation_settings = {}
     for key in dict.fromkeys([*COMMON, *WORDS]):
         using = [name for name, own in protocols.items() if _is_open(key, own, deciding)]
         if using:
-            found[key] = _offered(key, None if len(using) == len(protocols) else using)
-    return found
+            simulation_settings[key] = _offered(key, None if len(using) == len(protocols) else using)
+    return simulation_settings
 
 
 def _is_open(key: str, own: Mapping[str, str], deciding: Mapping[str, str]) -> bool:

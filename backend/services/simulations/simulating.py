@@ -272,10 +272,12 @@ def _records_in_sinks(engine: JobEngine) -> int:
     return sum(task.records_in for task in engine.tasks if task.spec.kind.has_sink)
 
 
-def _run_out(planned: PlannedRun, engine: JobEngine, found: Sequence[api.CheckpointDetailOut]) -> SimulationRunOut:
+def _run_out(
+    planned: PlannedRun, engine: JobEngine, checkpoint_details: Sequence[api.CheckpointDetailOut]
+) -> SimulationRunOut:
     vertices, edges = graph_out(topology_of(planned.spec.graph), ())
     coordinator, config = engine.coordinator, config_of(planned.spec.config)
-    completed = [c for c in found if c.status is CheckpointStatus.COMPLETED]
+    completed = [c for c in checkpoint_details if c.status is CheckpointStatus.COMPLETED]
     durations = [c.end_to_end_duration_ms for c in completed if c.end_to_end_duration_ms is not None]
     return SimulationRunOut(
         protocol=planned.protocol,
@@ -296,5 +298,5 @@ def _run_out(planned: PlannedRun, engine: JobEngine, found: Sequence[api.Checkpo
         interval_ms=config.interval_ms,
         vertices=vertices,
         edges=edges,
-        checkpoints=[api.CheckpointOut.of(c) for c in sorted(found, key=lambda c: c.checkpoint_id)],
+        checkpoints=[api.CheckpointOut.of(c) for c in sorted(checkpoint_details, key=lambda c: c.checkpoint_id)],
     )

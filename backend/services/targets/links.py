@@ -92,7 +92,7 @@ def _values(
     record: JobRecord, run: RunRecord, target: TargetLinks, place: Place | None, since: datetime, until: datetime
 ) -> dict[str, str | None]:
     """Return the value of each placeholder, or None if it is not known."""
-    found: dict[str, str | None] = {
+    values: dict[str, str | None] = {
         "target": target.name,
         "job": record.name,
         "run": run.engine_run_id,
@@ -103,7 +103,7 @@ def _values(
         **{f"{LABEL}{key}": value for key, value in target.labels.items()},
     }
     if place is not None:
-        found |= {
+        values |= {
             "vertex": place.vertex.name,
             "vertex_id": place.vertex.id,
             "subtask": _text(place.subtask),
@@ -111,7 +111,7 @@ def _values(
             "host": place.host,
             "taskmanager": place.task_manager,
         }
-    return found
+    return values
 
 
 def _of_engine(run: RunRecord, target: TargetLinks, values: Mapping[str, str | None]) -> list[LinkOut]:
@@ -121,23 +121,23 @@ def _of_engine(run: RunRecord, target: TargetLinks, values: Mapping[str, str | N
     root = target.ui_url or _without_credentials(target.url)
     is_over = run.state is JobState.ENDED
     known = {**values, "state": "completed" if is_over else "running"}
-    found = []
+    links = []
     for page in PAGES[run.engine.web_ui]:
         if is_over and page.is_of_process:
-            found.append(LinkOut(name=page.name, origin="engine", url=None, reason="the run has ended"))
+            links.append(LinkOut(name=page.name, origin="engine", url=None, reason="the run has ended"))
             continue
         path = fill_path(page.path, known)
         url = None if path.url is None else f"{root.rstrip('/')}/{path.url}"
-        found.append(LinkOut(name=page.name, origin="engine", url=url, reason=path.reason))
-    return found
+        links.append(LinkOut(name=page.name, origin="engine", url=url, reason=path.reason))
+    return links
 
 
 def _of_target(target: TargetLinks, values: Mapping[str, str | None]) -> list[LinkOut]:
-    found = []
+    links = []
     for link in target.link_templates:
         filled = fill(link["url"], values)
-        found.append(LinkOut(name=link["name"], origin="template", url=filled.url, reason=filled.reason))
-    return found
+        links.append(LinkOut(name=link["name"], origin="template", url=filled.url, reason=filled.reason))
+    return links
 
 
 def _without_credentials(url: str) -> str:

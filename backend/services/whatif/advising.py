@@ -70,8 +70,8 @@ def recommendation_of(
 
 
 def _interval(prediction: PredictionOut, measure: Measure) -> Interval | None:
-    found = next((e.predicted for e in prediction.estimates if e.measure is measure), None)
-    return None if found is None else Interval(found.value, found.low, found.high)
+    predicted = next((e.predicted for e in prediction.estimates if e.measure is measure), None)
+    return None if predicted is None else Interval(predicted.value, predicted.low, predicted.high)
 
 
 def _span(interval: Interval) -> str:
@@ -85,7 +85,7 @@ def _candidates(
     if plan.proposed.mode is None:
         return ()
     now = job.model.settings
-    found = (
+    candidates = (
         (now.mode, now.aligned_timeout_ms, current, True),
         (plan.proposed.mode, plan.proposed.aligned_timeout_ms, wanted, False),
     )
@@ -99,7 +99,7 @@ def _candidates(
             is_current=is_current,
             is_proposed=not is_current,
         )
-        for mode, timeout, prediction, is_current in found
+        for mode, timeout, prediction, is_current in candidates
     )
 
 

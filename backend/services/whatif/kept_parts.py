@@ -50,8 +50,8 @@ def shown_part(evidence: JobEvidence) -> JobEvidence:
 
 
 def _longest_sync_ms(detail: VertexDetail) -> int:
-    found = largest(detail.sync_duration_ms)
-    return -1 if found is None else found
+    longest_ms = largest(detail.sync_duration_ms)
+    return -1 if longest_ms is None else longest_ms
 
 
 def subtask_count(evidence: JobEvidence) -> int:

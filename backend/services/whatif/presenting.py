@@ -99,8 +99,8 @@ def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome
     )
 
 
-def _interval(found: Interval | None) -> IntervalOut | None:
-    return None if found is None else IntervalOut.model_validate(found)
+def _interval(interval: Interval | None) -> IntervalOut | None:
+    return None if interval is None else IntervalOut.model_validate(interval)
 
 
 def unpredicted(settings: Mapping[str, str], tier: Tier, problem: str) -> PredictionOut:
@@ -124,8 +124,8 @@ def with_front(predictions: Sequence[PredictionOut]) -> list[PredictionOut]:
 
 def value_of(prediction: PredictionOut, measure: Measure) -> float | None:
     """Return the predicted value of a measure; None if there is none."""
-    found = next((e.predicted for e in prediction.estimates if e.measure is measure), None)
-    return None if found is None else found.value
+    predicted = next((e.predicted for e in prediction.estimates if e.measure is measure), None)
+    return None if predicted is None else predicted.value
 
 
 def checked(
@@ -227,12 +227,12 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
     """Return what was measured on the checkpoints of the evidence, and their ids."""
-    found = terminal_checkpoints(job.evidence)
-    expired = [c.header.status is CheckpointStatus.FAILED for c in found]
-    durations = [duration_ms(c) for c in found]
-    persisted = [None if e else _float(c.header.persisted_bytes) for c, e in zip(found, expired, strict=True)]
-    syncs = [_float(largest([v for d in c.details for v in d.sync_duration_ms])) for c in found]
-    share = share_interval(sum(expired), len(found)) if found else None
+    checkpoints = terminal_checkpoints(job.evidence)
+    expired = [c.header.status is CheckpointStatus.FAILED for c in checkpoints]
+    durations = [duration_ms(c) for c in checkpoints]
+    persisted = [None if e else _float(c.header.persisted_bytes) for c, e in zip(checkpoints, expired, strict=True)]
+    syncs = [_float(largest([v for d in c.details for v in d.sync_duration_ms])) for c in checkpoints]
+    share = share_interval(sum(expired), len(checkpoints)) if checkpoints else None
     throughput, basis = _records_per_s(job)
     rows: list[tuple[Measure, Interval | None, list[float | None]]] = [
         (Measure.DURATION, middle_of(durations), durations),
@@ -243,13 +243,13 @@ def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
     ]
     bases = {Measure.THROUGHPUT: basis}
     shown = [_now(*row, bases.get(row[0], Basis.MEASURED), expired) for row in rows]
-    return shown, [c.header.checkpoint_id for c in found]
+    return shown, [c.header.checkpoint_id for c in checkpoints]
 
 
 def _now(
-    measure: Measure, found: Interval | None, values: list[float | None], basis: Basis, expired: Sequence[bool]
+    measure: Measure, interval: Interval | None, values: list[float | None], basis: Basis, expired: Sequence[bool]
 ) -> MeasuredNowOut:
-    value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
+    value, low, high = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
     # The values of expired checkpoints are lower bounds.
     least = min((v for v, e in zip(values, expired, strict=False) if e and v is not None), default=None)
     return MeasuredNowOut(
@@ -266,13 +266,13 @@ def _now(
 
 def calibration_of(model: JobModel) -> CalibrationOut | None:
     """Convert the calibration of a model; None if it could not be scored."""
-    found = model.calibration
-    if found is None:
+    calibration = model.calibration
+    if calibration is None:
         return None
     return CalibrationOut(
-        fitted_ids=list(found.fitted_ids),
-        scored_ids=list(found.scored_ids),
-        errors=[MeasureErrorOut.of(e, error_ratio=e.error_ratio) for e in found.errors],
+        fitted_ids=list(calibration.fitted_ids),
+        scored_ids=list(calibration.scored_ids),
+        errors=[MeasureErrorOut.of(e, error_ratio=e.error_ratio) for e in calibration.errors],
     )
 
 

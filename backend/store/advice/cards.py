@@ -102,10 +102,10 @@ async def events_of(connection: AsyncConnection, card_ids: Sequence[str]) -> Map
         .where(among(_EVENT.recommendation_id, card_ids))
         .order_by(_EVENT.recommendation_id, _EVENT.number)
     )
-    found: dict[str, list[CardEvent]] = {}
+    events: dict[str, list[CardEvent]] = {}
     for row in (await connection.execute(query)).mappings():
-        found.setdefault(row["recommendation_id"], []).append(value_of(CardEvent, row))
-    return {card_id: tuple(rows) for card_id, rows in found.items()}
+        events.setdefault(row["recommendation_id"], []).append(value_of(CardEvent, row))
+    return {card_id: tuple(rows) for card_id, rows in events.items()}
 
 
 async def open_headlines(connection: AsyncConnection, job_ids: Sequence[str]) -> list[tuple[str, Topic, str]]:

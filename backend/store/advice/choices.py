@@ -78,8 +78,8 @@ async def claim_choice(connection: AsyncConnection, run_id: RunId, holder: str, 
 
     If it never does, because its process has ended, others may after ``claimed_s`` seconds.
     """
-    found = await connection.execute(_CLAIM_RUN, {"run": run_id, "holder": holder, "claimed_s": claimed_s})
-    return found.first() is not None
+    claimed = await connection.execute(_CLAIM_RUN, {"run": run_id, "holder": holder, "claimed_s": claimed_s})
+    return claimed.first() is not None
 
 
 async def release_choice(connection: AsyncConnection, run_id: RunId, holder: str) -> bool:

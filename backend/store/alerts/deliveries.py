@@ -327,10 +327,10 @@ async def attempts_of(
         .subquery()
     )
     query = select(attempts).where(attempts.c.place <= limit).order_by(attempts.c.delivery_id, attempts.c.number)
-    found: dict[int, list[Attempt]] = {}
+    by_delivery: dict[int, list[Attempt]] = {}
     for row in (await connection.execute(query)).mappings():
-        found.setdefault(row["delivery_id"], []).append(value_of(Attempt, row))
-    return found
+        by_delivery.setdefault(row["delivery_id"], []).append(value_of(Attempt, row))
+    return by_delivery
 
 
 async def due_counts(connection: AsyncConnection) -> dict[str, int]:

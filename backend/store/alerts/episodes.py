@@ -128,10 +128,10 @@ async def get_alert(connection: AsyncConnection, alert_id: str) -> Alert:
     Raises:
         UnknownEntityError: there is no episode with this id.
     """
-    found = await get_alerts(connection, [alert_id])
-    if not found:
+    alerts = await get_alerts(connection, [alert_id])
+    if not alerts:
         raise UnknownEntityError(kind="alert", id=alert_id)
-    return found[alert_id]
+    return alerts[alert_id]
 
 
 async def get_alerts(connection: AsyncConnection, alert_ids: Sequence[str]) -> dict[str, Alert]:
@@ -165,10 +165,10 @@ async def alerts_of_incidents(
 async def events_of(connection: AsyncConnection, alert_ids: Sequence[str]) -> dict[str, list[Event]]:
     """Return the events of each episode, oldest first."""
     query = select(alert_tables.alert_events).where(among(_EVENT.alert_id, alert_ids)).order_by(_EVENT.id)
-    found: dict[str, list[Event]] = {}
+    events: dict[str, list[Event]] = {}
     for row in (await connection.execute(query)).mappings():
-        found.setdefault(row["alert_id"], []).append(value_of(Event, row))
-    return found
+        events.setdefault(row["alert_id"], []).append(value_of(Event, row))
+    return events
 
 
 @dataclass(frozen=True, slots=True)

@@ -357,35 +357,35 @@ async def list_incidents(
 
 
 def _conditions(wanted: IncidentFilter) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if wanted.states:
         ranks = [rank for s in wanted.states for rank in _RANKS[s]]
         # With the bounds, the scan of the index skips the incidents before and after the wanted states.
-        found.append(_INCIDENT.rank.between(min(ranks), max(ranks)))
-        found.append(_INCIDENT.state.in_([s.value for s in wanted.states]))
+        conditions.append(_INCIDENT.rank.between(min(ranks), max(ranks)))
+        conditions.append(_INCIDENT.state.in_([s.value for s in wanted.states]))
     if wanted.severities:
-        found.append(_INCIDENT.severity.in_([s.value for s in wanted.severities]))
+        conditions.append(_INCIDENT.severity.in_([s.value for s in wanted.severities]))
     if wanted.search:
         names = (_JOB_NAME, _INCIDENT.labels["target"].astext)
-        found.append(or_(*(name.icontains(wanted.search, autoescape=True) for name in names)))
+        conditions.append(or_(*(name.icontains(wanted.search, autoescape=True) for name in names)))
     if wanted.job_id is not None:
-        found.append(_INCIDENT.job_id == wanted.job_id)
+        conditions.append(_INCIDENT.job_id == wanted.job_id)
     if wanted.target_id is not None:
-        found.append(_INCIDENT.target_id == wanted.target_id)
+        conditions.append(_INCIDENT.target_id == wanted.target_id)
     plain: dict[str, str] = {}
     for name, value in wanted.labels:
         if name == "alertname":
-            found.append(literal(value, Text) == any_(_INCIDENT.rules))
+            conditions.append(literal(value, Text) == any_(_INCIDENT.rules))
         elif name == "severity":
-            found.append(_INCIDENT.severity == value)
+            conditions.append(_INCIDENT.severity == value)
         elif name in ("job_name", "job"):
-            found.append(literal(value, Text) == _JOB_NAME)
+            conditions.append(literal(value, Text) == _JOB_NAME)
         elif plain.setdefault(name, value) != value:
             # An incident has only one value for each label, so no incident matches.
-            found.append(literal(False))
+            conditions.append(literal(False))
     if plain:
-        found.append(_INCIDENT.labels.contains(cast(literal(plain, JSONB), JSONB)))
-    return found
+        conditions.append(_INCIDENT.labels.contains(cast(literal(plain, JSONB), JSONB)))
+    return conditions
 
 
 def _records(rows: Result[Any]) -> list[IncidentRecord]:

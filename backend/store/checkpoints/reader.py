@@ -163,9 +163,9 @@ async def list_checkpoints(
 def _listed(job_id: str, names: Sequence[str], rows: Iterable[tuple[Any, ...]], limit: int) -> list[CheckpointRecord]:
     at, job = names.index("triggered_at"), JobId(job_id)
     known = ((*row, job, day_of(row[at])) for row in rows)
-    found = values_of(CheckpointRecord, (*names, "job_id", "triggered_on"), known)
+    values = values_of(CheckpointRecord, (*names, "job_id", "triggered_on"), known)
     # Rows with the same time and id come in any order, and all of them come even if they exceed the limit.
-    return sorted(found, key=attrgetter("cursor"), reverse=True)[:limit]
+    return sorted(values, key=attrgetter("cursor"), reverse=True)[:limit]
 
 
 def checkpoint_page(
@@ -347,11 +347,11 @@ async def recent_of_runs(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int, since: date
 ) -> Mapping[str, list[CheckpointRecord]]:
     """Return the newest ``limit`` checkpoints of each run since the day ``since``. They are sorted oldest first."""
-    found: dict[str, list[CheckpointRecord]] = {r: [] for r in run_ids}
+    records: dict[str, list[CheckpointRecord]] = {r: [] for r in run_ids}
     values = {"runs": list(run_ids), "limit": limit, "since": since}
     for record in _records(await connection.execute(RECENT_OF_RUNS, values)):
-        found[record.run_id].append(record)
-    return found
+        records[record.run_id].append(record)
+    return records
 
 
 _END = (
@@ -382,11 +382,11 @@ async def recent_ends(
 
     Savepoints are left out. A run without such checkpoints is absent.
     """
-    found: dict[str, list[RecentEnd]] = {}
+    ends: dict[str, list[RecentEnd]] = {}
     values = {"runs": list(run_ids), "limit": limit, "since": since}
     for run_id, at, duration_ms, status in (await connection.execute(_RECENT_ENDS, values)).all():
-        found.setdefault(run_id, []).append((at, duration_ms, CheckpointStatus(status)))
-    return found
+        ends.setdefault(run_id, []).append((at, duration_ms, CheckpointStatus(status)))
+    return ends
 
 
 def of_places(table: Table) -> Select[Any]:
@@ -435,14 +435,14 @@ async def details_of(
     keys = list(places)
     if not keys:
         return {}
-    found: dict[CheckpointPlace, list[VertexDetail]] = {}
+    vertex_details: dict[CheckpointPlace, list[VertexDetail]] = {}
     query = _DETAILS_OF_VERTICES if vertices else _DETAILS
     values = place_values(keys) | ({"vertices": list(vertices)} if vertices else {})
     async for row in rows_in_turns(connection, query, values, is_large=is_large):
         count = row["subtask_count"]
         detail = value_of(VertexDetail, row, **{name: expand(row[name], count) for name in DETAIL_ARRAYS})
-        found.setdefault(value_of(CheckpointPlace, row), []).append(detail)
-    return {place: kept(details, is_large=is_large) for place, details in found.items()}
+        vertex_details.setdefault(value_of(CheckpointPlace, row), []).append(detail)
+    return {place: kept(details, is_large=is_large) for place, details in vertex_details.items()}
 
 
 _LATE = tables.late_barriers.c

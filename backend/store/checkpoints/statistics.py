@@ -46,8 +46,8 @@ async def statistics_of(
     connection: AsyncConnection, job_ids: Sequence[str], since: datetime
 ) -> Mapping[str, DayStatistics]:
     """Return the statistics of each job over its checkpoints triggered at or after ``since``."""
-    found = await totals_of(connection, job_ids, since)
-    return {job_id: _statistics(totals) for job_id, totals in found.items()}
+    by_job = await totals_of(connection, job_ids, since)
+    return {job_id: _statistics(totals) for job_id, totals in by_job.items()}
 
 
 def _statistics(totals: CheckpointTotals) -> DayStatistics:

@@ -158,10 +158,10 @@ async def acks_of(
     """
     if not places:
         return {}
-    found: dict[CheckpointPlace, list[VertexAcks]] = {}
+    vertex_acks: dict[CheckpointPlace, list[VertexAcks]] = {}
     for run_id, checkpoint_id, triggered_on, vertex_id, count, acks_ms, starts_ms in await connection.execute(
         _ACKS, place_values(places)
     ):
         acks = VertexAcks(vertex_id, expand(acks_ms, count), expand(starts_ms, count))
-        found.setdefault(CheckpointPlace(run_id, checkpoint_id, triggered_on), []).append(acks)
-    return {place: tuple(vertices) for place, vertices in found.items()}
+        vertex_acks.setdefault(CheckpointPlace(run_id, checkpoint_id, triggered_on), []).append(acks)
+    return {place: tuple(vertices) for place, vertices in vertex_acks.items()}

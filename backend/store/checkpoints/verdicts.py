@@ -29,8 +29,8 @@ _REPLACE = _INSERT.on_conflict_do_update(
 
 async def verdict_of(connection: AsyncConnection, place: CheckpointPlace) -> Mapping[str, Any] | None:
     """Return the stored verdict on a checkpoint, as the JSON document that was stored."""
-    found: Mapping[str, Any] | None = (await connection.execute(_OF, asdict(place))).scalar_one_or_none()
-    return found
+    verdict: Mapping[str, Any] | None = (await connection.execute(_OF, asdict(place))).scalar_one_or_none()
+    return verdict
 
 
 async def keep_verdict(

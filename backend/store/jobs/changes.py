@@ -33,10 +33,10 @@ async def reading_time(connection: AsyncConnection, run_id: str, at: datetime, o
     values = {"run": run_id, "at": at}
     before = (await connection.execute(_LAST_BEFORE, values)).scalar_one_or_none()
     after = (await connection.execute(_FIRST_AFTER, values)).scalar_one_or_none()
-    found = at - offset
+    at_engine = at - offset
     if before is not None:
-        found = max(found, _time_of(before))
-    return found if after is None else min(found, _time_of(after) - _INSTANT)
+        at_engine = max(at_engine, _time_of(before))
+    return at_engine if after is None else min(at_engine, _time_of(after) - _INSTANT)
 
 
 def _time_of(key: str) -> datetime:

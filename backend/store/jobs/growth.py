@@ -84,8 +84,8 @@ _BATCH_INPUTS = text(
 
 async def begin_of(connection: AsyncConnection, job_id: JobId) -> datetime | None:
     """Return since when the job is known: the start of its first known run, or when it was first seen if earlier."""
-    found: datetime | None = (await connection.execute(_BEGIN, {"job": job_id})).scalar_one_or_none()
-    return found
+    begin: datetime | None = (await connection.execute(_BEGIN, {"job": job_id})).scalar_one_or_none()
+    return begin
 
 
 async def hours_of_growth(
@@ -105,18 +105,18 @@ async def hours_of_growth(
     begin = hour_of(since)
     values = {"job": job_id, "since": begin, "until": until}
     rows = await connection.execute(_SIZES, values | {"most": _CHECKPOINTS_MAX})
-    found: dict[datetime, tuple[float | None, float | None]] = {hour: (size, took) for hour, size, took in rows}
+    hours: dict[datetime, tuple[float | None, float | None]] = {hour: (size, took) for hour, size, took in rows}
     measures = [Measure.FULL_STATE_SIZE.value, Measure.DURATION.value]
     rolled_up: dict[datetime, dict[str, float]] = {}
     for hour, measure, middle in await connection.execute(_ROLLED_UP, values | {"measures": measures}):
         rolled_up.setdefault(hour, {})[measure] = middle
     for hour, middles in rolled_up.items():
-        found.setdefault(hour, (middles.get(measures[0]), middles.get(measures[1])))
+        hours.setdefault(hour, (middles.get(measures[0]), middles.get(measures[1])))
     if is_micro_batched:
         inputs = await _batch_inputs(connection, values)
     else:
         inputs = await _inputs(connection, values, sources) if sources else {}
-    return [HourValues(hour, *found[hour], inputs.get(hour)) for hour in sorted(found)]
+    return [HourValues(hour, *hours[hour], inputs.get(hour)) for hour in sorted(hours)]
 
 
 async def _batch_inputs(connection: AsyncConnection, values: dict[str, object]) -> dict[datetime, float]:
@@ -135,12 +135,12 @@ async def _inputs(
 
 
 def _rates(rows: Iterable[tuple[datetime, str, datetime, int | None]]) -> dict[datetime, float]:
-    found: dict[datetime, float] = {}
+    rates: dict[datetime, float] = {}
     counted = [(hour, run, at, total) for hour, run, at, total in rows if total is not None]
     for (hour, run, at, total), (_, run_after, at_after, total_after) in pairwise(counted):
         if run != run_after or at_after - at > 2 * HOUR:
             continue
         # The counts begin at zero with each attempt, and a source without output has none.
         if total_after > total:
-            found[hour] = (total_after - total) / ((at_after - at) / timedelta(seconds=1))
-    return found
+            rates[hour] = (total_after - total) / ((at_after - at) / timedelta(seconds=1))
+    return rates

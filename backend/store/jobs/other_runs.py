@@ -29,10 +29,10 @@ _OTHERS = text(
 
 async def other_runs_of(connection: AsyncConnection, run_ids: Sequence[RunId]) -> Mapping[RunId, tuple[OtherRun, ...]]:
     """Return the newest other runs of the query of each run, newest first."""
-    found: dict[RunId, list[OtherRun]] = {}
+    other_runs: dict[RunId, list[OtherRun]] = {}
     if not run_ids:
         return {}
     values = {"runs": list(run_ids), "limit": OTHER_RUNS_MAX}
     for run_id, *values_of_run in (await connection.execute(_OTHERS, values)).all():
-        found.setdefault(run_id, []).append(OtherRun(*values_of_run))
-    return {run_id: tuple(rows) for run_id, rows in found.items()}
+        other_runs.setdefault(run_id, []).append(OtherRun(*values_of_run))
+    return {run_id: tuple(rows) for run_id, rows in other_runs.items()}

@@ -112,10 +112,10 @@ async def readings_since(
 async def _by_run(
     connection: AsyncConnection, statement: Select[Any], values: Mapping[str, object], *, is_large: bool
 ) -> Mapping[str, Readings]:
-    found: dict[str, list[VertexPressure]] = {}
+    vertex_pressures: dict[str, list[VertexPressure]] = {}
     async for row in rows_in_turns(connection, statement, values, is_large=is_large):
-        found.setdefault(row["run_id"], []).append(_reading(row))
-    return {run_id: kept(readings, is_large=is_large) for run_id, readings in found.items()}
+        vertex_pressures.setdefault(row["run_id"], []).append(_reading(row))
+    return {run_id: kept(readings, is_large=is_large) for run_id, readings in vertex_pressures.items()}
 
 
 _SIZES = (
@@ -299,13 +299,13 @@ async def window_loads(
     """
     values = {"run": run_id, "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
     rows = await connection.execute(_WINDOW_LOADS, values | {"limit": limit})
-    found: dict[VertexId, WindowLoad] = {}
+    loads: dict[VertexId, WindowLoad] = {}
     for row in rows.mappings():
         own = {**row, "vertex_id": VertexId(row["vertex_id"])}
         if own["records_per_s_basis"] is not None:
             own["records_per_s_basis"] = Basis(own["records_per_s_basis"])
-        found[own["vertex_id"]] = WindowLoad(**own)
-    return found
+        loads[own["vertex_id"]] = WindowLoad(**own)
+    return loads
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

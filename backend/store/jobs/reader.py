@@ -509,14 +509,14 @@ async def newest_exceptions(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int = EXCEPTIONS_COUNT
 ) -> Mapping[str, tuple[tuple[datetime, str], ...]]:
     """Return the newest ``limit`` exceptions of each run, newest first."""
-    found = await _newest(connection, run_ids, JobEventKind.EXCEPTION, limit)
-    return {run_id: tuple(rows) for run_id, rows in found.items()}
+    newest = await _newest(connection, run_ids, JobEventKind.EXCEPTION, limit)
+    return {run_id: tuple(rows) for run_id, rows in newest.items()}
 
 
 async def newest_losses(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, tuple[Loss, ...]]:
     """Return the newest losses of output of each run, newest first."""
-    found = await _newest(connection, run_ids, JobEventKind.ROWS_LOST, LOSSES_COUNT)
-    read = {run_id: tuple(x for row in rows if (x := losses.read(*row)) is not None) for run_id, rows in found.items()}
+    newest = await _newest(connection, run_ids, JobEventKind.ROWS_LOST, LOSSES_COUNT)
+    read = {run_id: tuple(x for row in rows if (x := losses.read(*row)) is not None) for run_id, rows in newest.items()}
     return {run_id: rows for run_id, rows in read.items() if rows}
 
 
@@ -524,10 +524,10 @@ async def _newest(
     connection: AsyncConnection, run_ids: Sequence[str], kind: JobEventKind, limit: int
 ) -> dict[str, list[tuple[datetime, str]]]:
     values = {"runs": list(run_ids), "kind": kind.value, "limit": limit}
-    found: dict[str, list[tuple[datetime, str]]] = {}
+    newest: dict[str, list[tuple[datetime, str]]] = {}
     for run_id, at, words in await connection.execute(_NEWEST_EVENTS, values):
-        found.setdefault(run_id, []).append((at, words))
-    return found
+        newest.setdefault(run_id, []).append((at, words))
+    return newest
 
 
 def _shapes(run_ids: Sequence[str], rows: Sequence[Any]) -> dict[str, RunShape]:

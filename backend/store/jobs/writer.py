@@ -377,11 +377,11 @@ async def _write_state(cursor: Cursor, run: RunToWrite, tally: CheckpointTally, 
 
 async def last_writes(written: Iterable[StateWrite]) -> Mapping[str, LastWrite]:
     """Return what ``write_states`` wrote, by run. A run is absent if another transaction had written it."""
-    found: dict[str, LastWrite] = {}
+    writes: dict[str, LastWrite] = {}
     for write in written:
         for run, row in (await locked_rows(write.cursor)).items():
-            found[run] = LastWrite(write.row or row, row["version"], write.state)
-    return found
+            writes[run] = LastWrite(write.row or row, row["version"], write.state)
+    return writes
 
 
 def _counts(run: RunToWrite, tally: CheckpointTally) -> dict[str, Any]:

@@ -109,12 +109,12 @@ def maker_account(server: Account) -> Account:
 
 def _running_uids() -> set[int]:
     """Return the real, effective, saved and file-system user ids of all processes; none without ``/proc``."""
-    found: set[int] = set()
+    running_uids: set[int] = set()
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             lines = status.read_text(errors="replace").splitlines()
         except OSError:
             # The process has ended.
             continue
-        found.update(int(uid) for line in lines if line.startswith("Uid:") for uid in line.split()[1:])
-    return found
+        running_uids.update(int(uid) for line in lines if line.startswith("Uid:") for uid in line.split()[1:])
+    return running_uids

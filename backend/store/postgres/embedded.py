@@ -455,8 +455,8 @@ def _free_port() -> int:
 
 
 def _make_database(connection: psycopg.Connection) -> None:
-    found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
-    if found is None:
+    row = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
+    if row is None:
         connection.execute(f'CREATE DATABASE "{DATABASE}"')
     for name in (RESTORING, REPLACED):
         # A restore that was killed left these databases. ``DATABASE`` is complete: either the old one or the new one.

@@ -336,8 +336,8 @@ async def _rolled_up(
     measures: dict[datetime, dict[Measure, MeasureRollup]] = {}
     shown = {"job": job_id, "hours": [row["hour"] for row in rows]}
     for row in (await connection.execute(_OF_MEASURES, shown)).mappings():
-        found = value_of(MeasureRollup, row, total=int(row["total"]))
-        measures.setdefault(row["hour"], {})[Measure(row["measure"])] = found
+        value = value_of(MeasureRollup, row, total=int(row["total"]))
+        measures.setdefault(row["hour"], {})[Measure(row["measure"])] = value
     return [
         value_of(HourRollup, row, measures=_in_order(measures.get(row["hour"], {})), is_rolled_up=True) for row in rows
     ]
@@ -360,11 +360,11 @@ def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
     is_counted = or_(_IS_COMPLETED, _IS_EXPIRED) if measure.is_censored else _IS_COMPLETED
     quantiles = func.percentile_cont(_QUANTILES).within_group(column)
     of_all = {"count": func.count(column), "min": func.min(column), "max": func.max(column), "sum": func.sum(column)}
-    found = [
+    numbers = [
         number.filter(is_counted).label(f"{measure.value} {name}")
         for name, number in (of_all | {"quantiles": quantiles}).items()
     ]
-    return [*found, *(_limits(measure, column) if measure.is_censored else ())]
+    return [*numbers, *(_limits(measure, column) if measure.is_censored else ())]
 
 
 def _limits(measure: Measure, column: ColumnElement[int]) -> tuple[ColumnElement[Any], ...]:
@@ -407,15 +407,15 @@ def _hourly(gap_count: int) -> Select[Any]:
 
 
 def _measures(row: RowMapping) -> Mapping[Measure, MeasureRollup]:
-    found = {}
+    measure_rollups = {}
     for m in Measure:
         count, low, high, total, quantiles = (
             row[f"{m.value} {name}"] for name in ("count", "min", "max", "sum", "quantiles")
         )
         if count:
             limits = [row[f"{m.value} {name}"] for name in ("expired", "exact")] if m.is_censored else []
-            found[m] = MeasureRollup(count, low, high, int(total), *quantiles, *limits)
-    return found
+            measure_rollups[m] = MeasureRollup(count, low, high, int(total), *quantiles, *limits)
+    return measure_rollups
 
 
 def _next_hour(instant: datetime) -> datetime:

@@ -93,14 +93,14 @@ def draft_name(table: str, day: date) -> str:
 
 def place_of_draft(name: str) -> tuple[str, date] | None:
     """Return the table and the day of a draft, or None if ``name`` is not a name that ``draft_name`` returns."""
-    found = _DRAFT.match(name)
-    return None if found is None else (found[1], date(int(found[2]), int(found[3]), int(found[4])))
+    match = _DRAFT.match(name)
+    return None if match is None else (match[1], date(int(match[2]), int(match[3]), int(match[4])))
 
 
 def day_of_partition(name: str) -> date | None:
     """Return the day of a partition, or None if ``name`` is not one of our partitions."""
-    found = _NAME.match(name)
-    return None if found is None else date(int(found[2]), int(found[3]), int(found[4]))
+    match = _NAME.match(name)
+    return None if match is None else date(int(match[2]), int(match[3]), int(match[4]))
 
 
 class Partitions:
@@ -175,13 +175,13 @@ async def list_partitions(engine: AsyncEngine) -> Sequence[StoredPartition]:
     )
     async with reading(engine) as connection:
         rows = (await connection.execute(query, {"tables": list(PARTITIONED)})).all()
-    found = [
+    stored = [
         StoredPartition(name, day, size, removed or "")
         for name, size, removed in rows
         # The size is NULL if the partition was dropped or replaced during the query. Such a partition is left out.
         if size is not None and (day := day_of_partition(name)) is not None
     ]
-    return sorted(found, key=lambda p: (p.day, p.name))
+    return sorted(stored, key=lambda p: (p.day, p.name))
 
 
 async def size_of_other_tables(engine: AsyncEngine) -> int:

@@ -156,8 +156,8 @@ class DeclaredTargets:
             StoreUnavailableError: PostgreSQL does not respond.
         """
         async with reading(self._engine) as connection:
-            found: str | None = await connection.scalar(_AT.where(_SOURCE.read_at.is_not(None)), {"where": place})
-            return found
+            source: str | None = await connection.scalar(_AT.where(_SOURCE.read_at.is_not(None)), {"where": place})
+            return source
 
     async def forget_problem(self, source: str) -> None:
         """Forget a problem that was noted for ``source`` by mistake. Its targets stay.
@@ -217,11 +217,11 @@ class DeclaredTargets:
             before = at - timedelta(seconds=grace_s)
             ended = _END.where(_TARGET.declared_by == bindparam("source"))
             rows = await connection.execute(ended, {"source": source, "before": before, "at": at})
-            found = [TargetId(row[0]) for row in rows]
-            if found:
+            target_ids = [TargetId(row[0]) for row in rows]
+            if target_ids:
                 health = tables.target_health
-                await connection.execute(delete(health).where(among(health.c.target_id, found)))
-            return found
+                await connection.execute(delete(health).where(among(health.c.target_id, target_ids)))
+            return target_ids
 
 
 async def list_sources(connection: AsyncConnection) -> list[TargetSource]:

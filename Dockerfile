@@ -1,6 +1,6 @@
 # One image; the role is the command: up, api (with the pages), runtime, collect, alert, lab, pipeline, migrate.
 #
-#   docker build --tag barrierscope --build-arg VERSION=$(git describe --tags | sed s/^v//) .
+#   docker build --tag barrierscope --build-arg VERSION=$(.venv/bin/barrierscope --version) .
 #   docker run --rm --publish 127.0.0.1:8050:8050 --volume barrierscope:/var/lib/barrierscope \
 #     --env BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32) barrierscope up --host 0.0.0.0
 #

@@ -115,7 +115,8 @@ def summary(diagram: SpaceTimeOut) -> str:
     overtook = sum(a.overtook_bytes or 0 for a in diagram.arrows)
     parts = [
         f"{len(diagram.lanes)} lanes for {diagram.subtask_count} subtasks,"
-        f" {sum(a.channel_count for a in diagram.arrows)} barriers, {diagram.basis.value}, from 0 to {text.duration(diagram.end_ms)}"
+        f" {sum(a.channel_count for a in diagram.arrows)} barriers, {diagram.basis.value},"
+        f" from 0 to {text.duration(diagram.end_ms)}"
     ]
     if overtook:
         parts.append(f"barriers overtook {text.size(overtook)}")

@@ -98,7 +98,8 @@ def _others(run: JobObservation, runs: Sequence[JobObservation]) -> list[JobObse
 
 def _other(run: JobObservation, heard: Heard) -> OtherRun:
     error = max(run.exceptions)[1] if run.exceptions else None
-    return OtherRun(run.started_at, heard(run), run.ended_at, error)
+    is_silent = run.state is JobState.UNKNOWN
+    return OtherRun(run.started_at, heard(run), run.ended_at, error, is_silent=is_silent)
 
 
 def _worst_first(job: JobAnswer) -> tuple[int, str]:

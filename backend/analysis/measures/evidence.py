@@ -21,8 +21,10 @@ from backend.domain.topology import Placement, Topology
 class OtherRun:
     """Another run of a Spark query, under the same checkpoint folder.
 
-    ``heard_at`` is the time of its last report. ``ended_at`` is None if it has not reported its end, and ``error`` is
-    None if it has not failed. ``query`` is the name under which it runs, if that is another one.
+    ``heard_at`` is the time of its last report: of a run that is read from outside, the end of its newest batch.
+    ``ended_at`` is None if it has not reported its end, and ``error`` is None if it has not failed. ``query`` is the
+    name under which it runs, if that is another one. ``is_silent`` is whether it has not reported for so long that it
+    is not known whether it runs.
     """
 
     started_at: datetime
@@ -30,6 +32,7 @@ class OtherRun:
     ended_at: datetime | None = None
     error: str | None = None
     query: str | None = None
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

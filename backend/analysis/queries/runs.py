@@ -107,13 +107,16 @@ def is_scheduled(evidence: JobEvidence) -> bool:
 
 
 def run_beside(evidence: JobEvidence) -> OtherRun | None:
-    """Return another run on the same checkpoint folder that is active at the same time as this one, or None."""
+    """Return another run on the same checkpoint folder that is active at the same time as this one, or None.
+
+    A silent run does not count: a driver that was killed reports no end.
+    """
     began_at = evidence.started_at
     newest = max((c.header.triggered_at for c in evidence.checkpoints), default=None)
     if began_at is None or newest is None:
         return None
     for run in evidence.other_runs:
         both = min(run.heard_at, newest) - max(run.started_at, began_at)
-        if run.ended_at is None and both >= BESIDE_MIN:
+        if run.ended_at is None and not run.is_silent and both >= BESIDE_MIN:
             return run
     return None

@@ -14,9 +14,16 @@ from backend.domain.ids import RunId
 OTHER_RUNS_MAX: Final = 12
 # A run's id at its engine is the query's id, a slash and its own id. The query's id is kept in the checkpoint folder,
 # so two queries that use one folder have one id, though their names differ.
+# A run that is polled is observed for as long as its log is listed, also after its driver was killed. So its last
+# report is the end of its newest batch.
 _OTHERS = text(
-    "SELECT own.id, r.started_at, r.observed_at, r.ended_at, e.text, r.name FROM runs own CROSS JOIN LATERAL ("
-    " SELECT o.id, o.started_at, o.observed_at, o.ended_at,"
+    "SELECT own.id, r.started_at, r.heard_at, r.ended_at, e.text, r.name, r.is_silent FROM runs own CROSS JOIN LATERAL ("
+    " SELECT o.id, o.started_at, o.ended_at, o.state = 'unknown' AS is_silent,"
+    " CASE WHEN o.ended_at IS NOT NULL OR o.capabilities IS NULL OR o.capabilities ? 'is_pushed' THEN o.observed_at"
+    " ELSE coalesce((SELECT c.triggered_at + coalesce(c.end_to_end_duration_ms, 0) * interval '1 ms'"
+    " FROM checkpoints c WHERE c.run_id = o.id AND c.triggered_on BETWEEN (o.started_at AT TIME ZONE 'UTC')::date"
+    " AND (o.observed_at AT TIME ZONE 'UTC')::date + 1"
+    " ORDER BY c.checkpoint_id DESC LIMIT 1), o.started_at) END AS heard_at,"
     " CASE WHEN o.job_id <> own.job_id THEN j.name END AS name FROM runs o JOIN jobs j ON j.id = o.job_id"
     " WHERE o.target_id = own.target_id AND o.id <> own.id"
     " AND split_part(o.engine_run_id, '/', 1) = split_part(own.engine_run_id, '/', 1)"

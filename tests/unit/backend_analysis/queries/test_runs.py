@@ -95,7 +95,10 @@ def test_two_runs_that_report_at_the_same_time_share_a_checkpoint_folder():
     assert "same checkpoint folder" in found.verdict.sentence
 
 
-@pytest.mark.parametrize("other", [run(10, heard_min=0.5), run(10, 2), run(10, heard_min=-0.2), run(10, -1)])
+SILENT = replace(run(10, heard_min=-3), is_silent=True)
+
+
+@pytest.mark.parametrize("other", [run(10, heard_min=0.5), run(10, 2), run(10, heard_min=-0.2), run(10, -1), SILENT])
 def test_a_run_that_ended_or_fell_silent_before_is_not_active_beside(other):
     found = running(other, count=100)
 

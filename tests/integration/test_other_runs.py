@@ -1,4 +1,4 @@
-"""The other runs of a Spark query, as the store has them: when each of them was last heard, and whether it is silent."""
+"""The other runs of a Spark query, as the store has them: when each was last heard, and whether it is silent."""
 
 from __future__ import annotations
 

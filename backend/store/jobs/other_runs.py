@@ -17,7 +17,8 @@ OTHER_RUNS_MAX: Final = 12
 # A run that is polled is observed for as long as its log is listed, also after its driver was killed. So its last
 # report is the end of its newest batch.
 _OTHERS = text(
-    "SELECT own.id, r.started_at, r.heard_at, r.ended_at, e.text, r.name, r.is_silent FROM runs own CROSS JOIN LATERAL ("
+    "SELECT own.id, r.started_at, r.heard_at, r.ended_at, e.text, r.name, r.is_silent"
+    " FROM runs own CROSS JOIN LATERAL ("
     " SELECT o.id, o.started_at, o.ended_at, o.state = 'unknown' AS is_silent,"
     " CASE WHEN o.ended_at IS NOT NULL OR o.capabilities IS NULL OR o.capabilities ? 'is_pushed' THEN o.observed_at"
     " ELSE coalesce((SELECT c.triggered_at + coalesce(c.end_to_end_duration_ms, 0) * interval '1 ms'"

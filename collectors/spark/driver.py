@@ -4,6 +4,9 @@ The list of executions has the id of the query, of the run, the number of the ba
 duration. The duration is that of ``addBatch``, without the planning and the writing of the checkpoint log. Everything
 else of a batch is missing. Executions leave the list (``spark.sql.ui.retainedExecutions``), so their position is not
 their number.
+
+A driver runs a query once at a time. So a run has ended if a newer run of its query has begun. A run that is quiet and
+whose executions have all left the list is given up; if it begins a batch later, it is active again.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from collectors.spark import applications
 from collectors.spark.applications import Attempt
 from collectors.spark.history_server import HistoryServer
 
+REPLACED: Final = "REPLACED"
+"""The engine state of a run after which the driver began a newer run of its query. It did not fail."""
 QUIET_AFTER: Final = timedelta(minutes=10)
 PAGE: Final = 500
 _PAGES_MAX = 8
@@ -71,7 +76,6 @@ class Execution:
 class _Query:
     name: str
     started_at: datetime
-    heard_at: datetime
     last: Execution
     is_handed_on: bool = False
 
@@ -180,22 +184,30 @@ class DriverCollector:
             query = self._queries.get(execution.run)
             name = f"{attempt.name}: {execution.name or execution.run[0]}"[:_NAME_MAX]
             if query is None:
-                query = _Query(name, execution.began_at, now, execution)
+                query = _Query(name, execution.began_at, execution)
                 self._queries[execution.run] = query
-            query.last, query.heard_at, query.is_handed_on = execution, now, False
+            query.last, query.is_handed_on = execution, False
             new.setdefault(execution.run, []).append(_checkpoint(execution))
         while len(self._batches) > _BATCHES_MAX:
             del self._batches[next(iter(self._batches))]
+        newest: dict[str, int] = {}
+        for (query_id, _), query in self._queries.items():
+            newest[query_id] = max(query.last.number, newest.get(query_id, 0))
         jobs = []
-        for run, query in self._queries.items():
+        for run, query in list(self._queries.items()):
+            is_replaced = query.last.number < newest[run[0]]
+            is_listed = query.last.number >= self._left_count or query.last.status is CheckpointStatus.IN_PROGRESS
             if not query.is_handed_on:
-                jobs.append(_job(run, query, new.get(run, ()), lost_count, now))
-                query.is_handed_on = jobs[-1].state is JobState.ENDED
+                job = _job(run, query, new.get(run, ()), lost_count, now, is_replaced=is_replaced, is_listed=is_listed)
+                jobs.append(job)
+                query.is_handed_on = job.state is JobState.ENDED
+            if query.is_handed_on and (is_replaced or not is_listed):
+                del self._queries[run]
         return jobs + self._gone(jobs)
 
     def _gone(self, jobs: list[JobObservation]) -> list[JobObservation]:
         """Return the ends of the runs that this driver does not have, such as those of the driver before it."""
-        listed = {EngineRunId(f"{query}/{run}") for query, run in self._queries}
+        listed = {EngineRunId(f"{query}/{run}") for query, run in self._queries} | {j.engine_run_id for j in jobs}
         gone = [
             JobObservation(key[0], name, JobState.ENDED, NOT_LISTED, key[1])
             for key, name in self._open.items()
@@ -256,14 +268,25 @@ def _checkpoint(execution: Execution) -> Checkpoint:
 
 
 def _job(
-    run: tuple[str, str], query: _Query, batches: list[Checkpoint] | tuple[()], lost_count: int, now: datetime
+    run: tuple[str, str],
+    query: _Query,
+    batches: list[Checkpoint] | tuple[()],
+    lost_count: int,
+    now: datetime,
+    *,
+    is_replaced: bool,
+    is_listed: bool,
 ) -> JobObservation:
     last = query.last
     has_failed = last.status is CheckpointStatus.FAILED
+    quiet_for = now - last.ended_at
     problems = []
-    state = JobState.ENDED if has_failed else JobState.RUNNING
-    quiet_for = now - query.heard_at
-    if not has_failed and last.status is CheckpointStatus.COMPLETED and quiet_for > QUIET_AFTER:
+    state, engine_state, ended_at = JobState.RUNNING, "ACTIVE", None
+    if has_failed or is_replaced:
+        state, engine_state, ended_at = JobState.ENDED, "FAILED" if has_failed else REPLACED, last.ended_at
+    elif quiet_for > QUIET_AFTER and not is_listed:
+        state, engine_state = JobState.ENDED, NOT_LISTED
+    elif quiet_for > QUIET_AFTER and last.status is CheckpointStatus.COMPLETED:
         state = JobState.UNKNOWN
         duration = spelling.duration(quiet_for / timedelta(milliseconds=1))
         problems.append(
@@ -277,9 +300,9 @@ def _job(
         engine_run_id=EngineRunId(f"{run[0]}/{run[1]}"),
         name=query.name,
         state=state,
-        engine_state="FAILED" if has_failed else "ACTIVE",
+        engine_state=engine_state,
         started_at=query.started_at,
-        ended_at=last.ended_at if has_failed else None,
+        ended_at=ended_at,
         checkpoints=tuple(batches),
         exceptions=((last.ended_at, last.error),) if has_failed and last.error else (),
         problems=tuple(problems),

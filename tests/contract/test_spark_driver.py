@@ -78,7 +78,7 @@ async def served(driver: Driver) -> AsyncIterator[Collector]:
 
 
 async def poll(collector: Collector, *, minutes: float = 0) -> Observation:
-    return await collector.collect(from_epoch_ms(1_796_034_600_000 + round(60_000 * minutes)))
+    return await collector.collect(from_epoch_ms(1_796_033_460_000 + round(60_000 * minutes)))
 
 
 def batches(job: JobObservation) -> list[tuple[int, str]]:
@@ -170,6 +170,60 @@ async def test_a_query_without_batches_for_long_may_have_been_stopped():
 
     assert job.state is JobState.UNKNOWN
     assert "does not say whether it still runs" in job.problems[0]
+
+
+def other_run(number: int) -> str:
+    return f"14000285-153a-4ff9-af48-{number:012}"
+
+
+async def test_a_query_that_was_quiet_before_the_first_poll_may_have_been_stopped():
+    async with served(Driver([row(0, 0)])) as collector:
+        (job,) = (await poll(collector, minutes=360)).jobs
+
+    assert job.state is JobState.UNKNOWN
+    assert "no micro-batch for 6 h" in job.problems[0]
+
+
+async def test_a_newer_run_of_a_query_ends_the_one_before_which_is_handed_on_once():
+    driver = Driver([row(0, 0, run=other_run(0))])
+    async with served(driver) as collector:
+        await poll(collector)
+        driver.rows.append(row(1, 1, run=other_run(1)))
+        second = await poll(collector)
+        third = await poll(collector)
+
+    assert [(job.state, job.engine_state) for job in second.jobs] == [
+        (JobState.ENDED, "REPLACED"),
+        (JobState.RUNNING, "ACTIVE"),
+    ]
+    assert second.jobs[0].ended_at is not None
+    assert second.jobs[0].ended_at < second.jobs[1].started_at
+    assert [job.engine_run_id for job in third.jobs] == [second.jobs[1].engine_run_id]
+
+
+async def test_of_many_runs_of_a_query_only_the_newest_is_reported_again():
+    driver = Driver([row(n, n, run=other_run(n)) for n in range(100)])
+    async with served(driver) as collector:
+        first = await poll(collector)
+        second = await poll(collector)
+
+    assert [job.state for job in first.jobs] == [JobState.ENDED] * 99 + [JobState.RUNNING]
+    assert [batches(job) for job in second.jobs] == [[]]
+
+
+async def test_a_quiet_query_whose_batches_left_the_list_has_ended_until_it_begins_a_batch():
+    driver = Driver([row(0, 0)])
+    async with served(driver) as collector:
+        await poll(collector)
+        driver.rows = [row(n, 0) | {"description": "count at App.scala:12"} for n in range(50, 60)]
+        gone = await poll(collector, minutes=20)
+        after = await poll(collector, minutes=21)
+        driver.rows.append(row(1300, 1))
+        again = await poll(collector, minutes=22)
+
+    assert [(job.state, job.engine_state) for job in gone.jobs] == [(JobState.ENDED, "NOT LISTED")]
+    assert after.jobs == ()
+    assert [(job.state, batches(job)) for job in again.jobs] == [(JobState.RUNNING, [(1, "completed")])]
 
 
 async def test_another_driver_at_the_same_address_ends_the_queries_of_the_one_before():

@@ -13,7 +13,7 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -55,6 +55,7 @@ HEALTH_WORDS = {
     Health.TOO_FEW: ("?", "too few checkpoints", "cyan"),
     Health.OFF: ("▲", "checkpointing off", "yellow"),
 }
+_UNKNOWN_WORDS = ("?", "unknown", "cyan")
 KIND_WORDS = {
     VerdictKind.NONE: "nothing holds the barrier",
     VerdictKind.CAPACITY: "vertex at capacity",
@@ -112,6 +113,10 @@ class JobAnswer:
     """The checkpoint mode of its settings; None if they are unknown, or if the engine has no barriers."""
     is_micro_batched: bool = False
     is_batch: bool = False
+    is_heard: bool = True
+    """False if nothing was heard of the job for so long that it is not known whether it runs."""
+    newest_ago: timedelta | None = None
+    """The age of the newest micro-batch when a server was asked for it; None if this is not known."""
     is_advised: bool = True
     """Whether the advice was worked out in time."""
 
@@ -282,8 +287,12 @@ def _is_same(expected: ExpectedOut) -> bool:
     return expected.before == predicted.value == predicted.low == predicted.high
 
 
+def _health_words(job: JobAnswer) -> tuple[str, str, str]:
+    return HEALTH_WORDS[job.diagnosis.health] if job.is_heard else _UNKNOWN_WORDS
+
+
 def _title(job: JobAnswer) -> Text:
-    icon, word, colour = HEALTH_WORDS[job.diagnosis.health]
+    icon, word, colour = _health_words(job)
     title = Text(f"{icon} {say.vertex(job.name)}", style="bold")
     title.append("  ")
     title.append(word, style=f"bold {colour}")
@@ -341,6 +350,8 @@ def _debt(job: JobAnswer) -> list[tuple[str, str]]:
 def _missing(job: JobAnswer) -> list[tuple[str, str]]:
     """Return labels and texts for the data that would decide the verdict but could not be read."""
     rows = []
+    if job.newest_ago is not None:
+        rows.append(("newest batch", f"{say.duration(job.newest_ago / timedelta(milliseconds=1))} ago"))
     if job.engine_state != "RUNNING" and not job.is_micro_batched:
         rows.append(("state", f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
     rows.extend(("would decide", what) for what in job.diagnosis.verdict.would_decide)
@@ -410,7 +421,7 @@ def as_markdown(answer: Answer) -> str:
 
 def _job_markdown(job: JobAnswer) -> list[str]:
     verdict = job.diagnosis.verdict
-    _, word, _ = HEALTH_WORDS[job.diagnosis.health]
+    _, word, _ = _health_words(job)
     lines = [
         f"### {escaped(say.vertex(job.name))}: {word}, {KIND_WORDS[verdict.kind]}",
         "",

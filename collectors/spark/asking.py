@@ -1,7 +1,7 @@
 """Diagnoses the queries at the address of a history server or of a driver of Spark, for ``barrierscope diagnose URL``.
 
-Of a history server the running applications are read. If none of them streams, or if a query is named that does not
-run, those that ended within a day are read too.
+Of a history server all running applications are read, however old their logs are. If none of them streams, or if a
+query is named that does not run, those that ended within a day are read too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def answer_of_spark(
     began_s = time.monotonic()
     time_left = TimeLeft(deadline_s, time.monotonic)
     options = LogOptions(
-        ended_within_s=_RUNNING_S, wait_s=time_left.to_read_s, rate_bytes_per_s=_ANY_RATE, is_dated_by_list=True
+        ended_within_s=_RUNNING_S, wait_s=time_left.to_read_s, rate_bytes_per_s=_ANY_RATE, reads_all_running=True
     )
     timeout_s = min(_TIMEOUT_S, deadline_s)
     async with opened(
@@ -92,6 +92,7 @@ def _answer(collector: SparkCollector, runs: list[JobObservation], job: str | No
     shown = wanted if job is not None else running or ended
     unread_count = 0 if logs is None else logs.unread_count
     count = 1 if logs is None else logs.application_count
+    read_at = datetime.fromtimestamp(time.time(), UTC)
     problems = tuple(f"{run.name}: {problem}" for run in shown for problem in run.problems)
     if not runs:
         problems = (*problems, f"no streaming query was found in {counted(count)}")
@@ -99,7 +100,7 @@ def _answer(collector: SparkCollector, runs: list[JobObservation], job: str | No
     return Answer(
         url=server.url,
         engine=f"{'Spark driver' if logs is None else 'Spark history server'} {server.version}",
-        jobs=judged(runs, shown, heard=end_of, version=server.version),
+        jobs=judged(runs, shown, heard=end_of, version=server.version, read_at=read_at),
         problems=problems,
         limits=limits,
         request_count=collector.request_count,

@@ -41,7 +41,7 @@ class LogOptions:
     Applications that ended more than ``ended_within_s`` ago are not listed, and running ones whose log has not grown
     for that long are not read when they are first seen. A poll waits up to ``wait_s`` for logs that are being read. A
     server that lists nothing is taken for one that has just started for ``empty_s``. ``is_dated_by_list`` takes the
-    newest time in the list for the time of the poll.
+    newest time in the list for the time of the poll. ``reads_all_running`` reads running applications of any age.
     """
 
     ended_within_s: float = 3600.0
@@ -51,6 +51,7 @@ class LogOptions:
     quiet_most_s: float = 900.0
     empty_s: float = 120.0
     is_dated_by_list: bool = False
+    reads_all_running: bool = False
 
 
 @dataclass(slots=True)
@@ -192,7 +193,7 @@ class LogCollector:
             known = self._apps.get(key)
             if known is not None:
                 known.listed = attempt
-            elif attempt.updated_ms >= oldest_ms or attempt.ended_at is not None:
+            elif attempt.updated_ms >= oldest_ms or attempt.ended_at is not None or self.options.reads_all_running:
                 self._apps[key] = _App(attempt, ReadApplication(attempt.name))
         late = set(map(id, missing[_LOOKED_UP_MAX:]))
         self._apps = {key: app for key, app in self._apps.items() if key in found or id(app) in late}

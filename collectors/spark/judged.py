@@ -15,6 +15,7 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.observation import JobObservation, JobState
 from backend.domain.topology import Topology
 from backend.domain.urgency import urgency_key
+from backend.domain.verdict import Confidence, Diagnosis, Evidence, Health, Verdict, VerdictKind
 from collectors.diagnosis_print import JobAnswer
 
 OTHER_RUNS_MAX: Final = 12
@@ -49,10 +50,18 @@ def _query(run: JobObservation) -> str:
 
 
 def judged(
-    runs: Sequence[JobObservation], wanted: Sequence[JobObservation], *, heard: Heard, version: str | None
+    runs: Sequence[JobObservation],
+    wanted: Sequence[JobObservation],
+    *,
+    heard: Heard,
+    version: str | None,
+    read_at: datetime | None = None,
 ) -> tuple[JobAnswer, ...]:
-    """Return the diagnoses of ``wanted``, the worst first. ``runs`` are all runs that are known."""
-    answers = (_answer(run, runs, heard, version) for run in wanted)
+    """Return the diagnoses of ``wanted``, the worst first. ``runs`` are all runs that are known.
+
+    ``read_at`` is when a server was asked for them. It is None for files, which may be of any age.
+    """
+    answers = (_answer(run, runs, heard, version, read_at) for run in wanted)
     return tuple(sorted(answers, key=_worst_first))
 
 
@@ -63,8 +72,13 @@ def end_of(run: JobObservation) -> datetime:
     return max([run.started_at, *ends, *([] if run.ended_at is None else [run.ended_at])])
 
 
-def _answer(run: JobObservation, runs: Sequence[JobObservation], heard: Heard, version: str | None) -> JobAnswer:
-    now = heard(run)
+def _answer(
+    run: JobObservation, runs: Sequence[JobObservation], heard: Heard, version: str | None, read_at: datetime | None
+) -> JobAnswer:
+    heard_at = heard(run)
+    is_open = read_at is not None and run.state is JobState.RUNNING
+    # A batch that runs grows older until now. What is known of any other run ends with its newest event.
+    now = max(heard_at, read_at) if read_at is not None and is_open else heard_at
     known = RunAt(
         topology=Topology(()),
         config=run.config,
@@ -81,13 +95,30 @@ def _answer(run: JobObservation, runs: Sequence[JobObservation], heard: Heard, v
     return JobAnswer(
         name=run.name,
         engine_state=run.engine_state,
-        diagnosis=diagnose(evidence),
+        diagnosis=_unknown(run) if run.state is JobState.UNKNOWN else diagnose(evidence),
+        is_heard=run.state is not JobState.UNKNOWN,
+        newest_ago=None if read_at is None or not run.checkpoints else max(timedelta(), read_at - heard_at),
         considered_count=considered_count(evidence),
         as_of=now,
         advice=advise(evidence, engine=SPARK, version=version),
         has_ended=run.state is JobState.ENDED,
         is_micro_batched=True,
     )
+
+
+def _unknown(run: JobObservation) -> Diagnosis:
+    """Return the diagnosis of a run of which nothing was heard for long. What was read of it may be long over."""
+    why = next(iter(run.problems), "nothing was heard of it for long")
+    verdict = Verdict(
+        kind=VerdictKind.UNDECIDED,
+        sentence=f"It is not known whether the query runs: {why}.",
+        confidence=Confidence.LOW,
+        evidence=(Evidence(why, "state"),),
+        would_decide=("whether the driver of the query still runs",),
+        headline="It is not known whether the query runs",
+        detail=f"What was read of it may be long over: {why}.",
+    )
+    return Diagnosis(Health.TOO_FEW, verdict)
 
 
 def _others(run: JobObservation, runs: Sequence[JobObservation]) -> list[JobObservation]:

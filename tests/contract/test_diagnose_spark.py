@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -57,6 +59,46 @@ def test_the_failing_query_of_a_history_server_is_named_with_its_error(capsys):
     assert "orders-app: orders-failing  failing" in text
     assert "order 60 has no customer" in text
     assert [job["job"] for job in document["jobs"]] == ["orders-app: orders-files"]
+
+
+def named(name: str, *, silent_min: float, digit: int) -> Application:
+    """A running application of which the log has grown this long ago. Its queries have ids of their own."""
+    events = [e for e in recorded() if "Terminated" not in e["Event"]]
+    text = text_of(events)
+    for query in {e["progress"]["id"] for e in events if "progress" in e}:
+        text = text.replace(query.encode(), f"{digit}{query[1:]}".encode())
+    found = Application(id=f"local-{digit}", name=name, updated_ms=round(1000 * (time.time() - 60 * silent_min)))
+    found.files = [(f"eventlog_v2_{found.id}/events_1_{found.id}.zstd", zstd(text))]
+    return found
+
+
+def jobs_of(capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str, str]]:
+    for job in json.loads(capsys.readouterr().out)["jobs"]:
+        yield job["job"], job["verdict"]["kind"], job["verdict"]["sentence"]
+
+
+def test_all_running_applications_are_read_however_long_ago_their_logs_have_grown(capsys):
+    apps = [named("alpha", silent_min=0, digit=1), named("beta", silent_min=3, digit=2)]
+    with serving(app_of(HistoryServer(apps))) as url:
+        assert app.run(["diagnose", url, "--format", "json"]) == 0
+    told = list(jobs_of(capsys))
+
+    assert {job.partition(":")[0] for job, _, _ in told} == {"alpha", "beta"}
+    assert all("not known whether the query runs" not in sentence for _, _, sentence in told)
+
+
+def test_a_query_whose_log_has_not_grown_for_long_is_never_healthy_and_has_an_age(capsys):
+    with serving(app_of(HistoryServer([named("alpha", silent_min=30, digit=1)]))) as url:
+        assert app.run(["diagnose", url, "--format", "json"]) == 0
+        told = list(jobs_of(capsys))
+        assert app.run(["diagnose", url]) == 0
+        out = capsys.readouterr().out
+
+    assert len(told) == 3
+    assert {kind for _, kind, _ in told} == {"undecided"}
+    assert all("has not grown for 30 min" in sentence for _, _, sentence in told)
+    assert out.count("newest batch: ") == out.count("unknown  not decided") == 3
+    assert "healthy" not in out
 
 
 def test_of_a_driver_the_running_and_the_failed_queries_are_shown(capsys):

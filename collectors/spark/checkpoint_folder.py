@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -181,14 +182,21 @@ def _read_metadata(found: CheckpointFolder, path: Path) -> None:
 def _read_log(found: CheckpointFolder, folder: Path) -> dict[int, Entry]:
     if not folder.is_dir():
         return {}
+    times: dict[int, datetime] = {}
     with os.scandir(folder) as entries:
-        times = {int(e.name): _at(e.stat().st_mtime) for e in entries if _NUMBER.fullmatch(e.name) and e.is_file()}
+        for entry in entries:
+            # A running query removes old files of its logs.
+            with suppress(FileNotFoundError):
+                if _NUMBER.fullmatch(entry.name) and entry.is_file():
+                    times[int(entry.name)] = _at(entry.stat().st_mtime)
     newest = sorted(times)[-_READ_MAX:]
     log = {number: Entry(number, at) for number, at in times.items()}
     for number in newest:
         name = f"{folder.name}/{number}"
         try:
             log[number] = _entry(number, times[number], _content(folder / str(number)))
+        except FileNotFoundError:
+            del log[number]
         except UnknownVersionError as error:
             found.problems.append(f"{name} is written in the format {error}, which is not known: only its time is used")
         except (ValueError, TypeError, AttributeError, OverflowError):
@@ -263,11 +271,14 @@ def _walk(found: CheckpointFolder, path: Path) -> None:
 
 
 def _files(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the parts of each file's path, and its size in bytes. Links to folders are not followed."""
+    """Yield the parts of each file's path, and its size in bytes. Links to folders are not followed.
+
+    A running query removes files and folders meanwhile. They are left out.
+    """
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         folder = waiting.pop()
-        with os.scandir(path.joinpath(*folder)) as entries:
+        with suppress(FileNotFoundError), os.scandir(path.joinpath(*folder)) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((*folder, entry.name))
@@ -275,7 +286,6 @@ def _files(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
                     try:
                         size = entry.stat().st_size
                     except FileNotFoundError:
-                        # A running query removes old files.
                         continue
                     yield (*folder, entry.name), size
 

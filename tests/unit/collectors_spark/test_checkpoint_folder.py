@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from backend.domain.errors import InvalidInputError
+from collectors.spark import checkpoint_folder
 from collectors.spark.checkpoint_folder import read_folder
 from tests.support.spark_checkpoints import BEGAN, QUERY, MadeCheckpoint
 
@@ -150,3 +153,48 @@ def test_another_folder_is_refused_with_what_it_is(names, message, tmp_path):
 def test_what_is_no_folder_on_this_machine_is_refused(name, message):
     with pytest.raises(InvalidInputError, match=message):
         read_folder(name)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Path:
+    """The folder of a query that runs: two batches, and the state of one partition."""
+    for name in ("offsets/0", "offsets/1", "commits/0", "commits/1", "state/0/0/1.delta", "state/0/1/2.delta"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        content = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1796034132104,"conf":{}}\n{}'
+        (tmp_path / name).write_text(content if name.startswith("offsets") else "v1\n{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("gone", "offsets", "file_count"),
+    [("offsets/0", [1], 5), ("state/0/0/1.delta", [0, 1], 5), ("state/0/0", [0, 1], 5)],
+)
+def test_what_a_running_query_removes_after_it_was_listed_is_left_out(
+    gone, offsets, file_count, running, monkeypatch, tmp_path_factory
+):
+    scandir = os.scandir
+
+    def listed(path):
+        entries = list(scandir(path))
+        if (running / gone).parent == Path(path) and (running / gone).exists():
+            (running / gone).rename(tmp_path_factory.mktemp("removed") / "it")
+        return nullcontext(iter(entries))
+
+    monkeypatch.setattr(os, "scandir", listed)
+    found = read_folder(str(running))
+
+    assert not (running / gone).exists()
+    assert (sorted(found.offsets), found.files.count) == (offsets, file_count)
+
+
+def test_a_log_file_that_a_running_query_removes_before_it_is_read_is_left_out(running, monkeypatch):
+    content = checkpoint_folder._content
+
+    def read(file):
+        (running / "offsets/0").unlink(missing_ok=True)
+        return content(file)
+
+    monkeypatch.setattr(checkpoint_folder, "_content", read)
+    found = read_folder(str(running))
+
+    assert (sorted(found.offsets), sorted(found.commits)) == ([1], [0, 1])

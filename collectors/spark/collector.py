@@ -11,11 +11,12 @@ Invariant: the memory changes only when a reading has ended, and what was found 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -31,7 +32,10 @@ from collectors.spark.read_application import ReadApplication
 
 _log = structlog.get_logger(__name__)
 
-_LOOKED_UP_MAX = 20
+_LOOKED_UP_MAX: Final = 20
+_LOOKED_UP_AGAIN_S: Final = 30.0
+_SKEW_MS: Final = 300_000
+_ABSENT: Final = "no application that is listed has this query, so it is not known whether it still runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,9 @@ class LogOptions:
 
     Applications that ended more than ``ended_within_s`` ago are not listed, and running ones whose log has not grown
     for that long are not read when they are first seen. A poll waits up to ``wait_s`` for logs that are being read. A
-    server that lists nothing is taken for one that has just started for ``empty_s``. ``is_dated_by_list`` takes the
-    newest time in the list for the time of the poll. ``reads_all_running`` reads running applications of any age.
+    server that lists nothing is taken for one that has just started for ``empty_s``. A run has ended once no
+    application that is listed has had it for ``absent_s``. ``is_dated_by_list`` takes the newest time in the list for
+    the time of the poll. ``reads_all_running`` reads running applications of any age.
     """
 
     ended_within_s: float = 3600.0
@@ -50,13 +55,17 @@ class LogOptions:
     quiet_first_s: float = 30.0
     quiet_most_s: float = 900.0
     empty_s: float = 120.0
+    absent_s: float = 600.0
     is_dated_by_list: bool = False
     reads_all_running: bool = False
 
 
 @dataclass(slots=True)
 class _App:
-    """An attempt of an application, and when its log is due. ``read_ms`` is ``updated_ms`` of the log that was read."""
+    """An attempt of an application, and when its log is due. ``read_ms`` is ``updated_ms`` of the log that was read.
+
+    ``absent_since_s`` is since when it is neither listed nor found by its id, ``asked_s`` when it was last asked for.
+    """
 
     listed: Attempt
     read: ReadApplication
@@ -65,6 +74,8 @@ class _App:
     due_s: float = 0.0
     quiet_s: float = 0.0
     failures: int = 0
+    absent_since_s: float | None = None
+    asked_s: float = -math.inf
 
     @property
     def has_ended(self) -> bool:
@@ -102,6 +113,7 @@ class LogCollector:
     _apps: dict[tuple[str, str], _App] = field(default_factory=dict)
     _open: dict[tuple[EngineRunId, datetime], str] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
+    _absent_since_s: dict[tuple[EngineRunId, datetime], float] = field(default_factory=dict)
     _reading: asyncio.Task[None] | None = None
     _empty_since_s: float | None = None
 
@@ -122,6 +134,7 @@ class LogCollector:
             self._reading = None
         self._apps = {}
         self._newest = {}
+        self._absent_since_s = {}
 
     def close(self) -> None:
         """End the reading of logs."""
@@ -178,30 +191,64 @@ class LogCollector:
         await self.source.check()
         now_s = self.monotonic_s()
         self._empty_since_s = now_s if self._empty_since_s is None else self._empty_since_s
-        if self._empty_since_s + self.options.empty_s > now_s and self._apps:
+        if self._empty_since_s + self.options.empty_s > now_s:
+            self._absent_since_s = {}
+            for app in self._apps.values():
+                app.absent_since_s = None
             reason = "it lists no application, as a history server does that has just started"
             raise TargetUnavailableError(url=self.source.url, reason=reason)
 
     async def _note(self, listed: list[Attempt], now: datetime) -> None:
         """Take over the list. An application that was running and is not listed is asked for by its id."""
-        found = {attempt.key: attempt for attempt in listed}
-        missing = [app for key, app in self._apps.items() if key not in found and not app.has_ended]
-        for app in missing[:_LOOKED_UP_MAX]:
-            found |= {a.key: a for a in await self.source.look_up(app.listed)}
+        known = {attempt.key: attempt for attempt in listed}
+        known |= await self._looked_up(known)
         oldest_ms = to_epoch_ms(now - timedelta(seconds=self.options.ended_within_s))
-        for key, attempt in found.items():
-            known = self._apps.get(key)
-            if known is not None:
-                known.listed = attempt
-            elif attempt.updated_ms >= oldest_ms or attempt.ended_at is not None or self.options.reads_all_running:
+        for key, attempt in known.items():
+            app = self._apps.get(key)
+            if app is not None:
+                app.listed, app.absent_since_s = attempt, None
+            elif (
+                attempt.updated_ms >= oldest_ms
+                or attempt.ended_at is not None
+                or self.options.reads_all_running
+                or self._may_have_open_run(attempt)
+            ):
                 self._apps[key] = _App(attempt, ReadApplication(attempt.name))
-        late = set(map(id, missing[_LOOKED_UP_MAX:]))
-        self._apps = {key: app for key, app in self._apps.items() if key in found or id(app) in late}
+        self._apps = {key: app for key, app in self._apps.items() if key in known or not app.has_ended}
+
+    async def _looked_up(self, listed: Mapping[tuple[str, str], Attempt]) -> dict[tuple[str, str], Attempt]:
+        """Ask for the running applications that are not listed. Those that the source does not know are absent."""
+        now_s = self.monotonic_s()
+        missing = [
+            app
+            for key, app in self._apps.items()
+            if key not in listed and not app.has_ended and app.asked_s + _LOOKED_UP_AGAIN_S <= now_s
+        ]
+        answers: dict[tuple[str, str], Attempt] = {}
+        for app in sorted(missing, key=lambda a: a.asked_s)[:_LOOKED_UP_MAX]:
+            app.asked_s = now_s
+            again = await self.source.look_up(app.listed)
+            answers |= {attempt.key: attempt for attempt in again}
+            if not again and app.absent_since_s is None:
+                app.absent_since_s = now_s
+        return answers
+
+    def _may_have_open_run(self, attempt: Attempt) -> bool:
+        """Return whether a run that was open when this collector started may be one of the application.
+
+        The log of a query with a long trigger does not grow for hours.
+        """
+        return any(
+            attempt.updated_ms + _SKEW_MS >= to_epoch_ms(started_at)
+            and (not attempt.is_named or name.startswith(f"{attempt.name}: "))
+            for (_, started_at), name in self._open.items()
+        )
 
     def _due(self, now: datetime) -> list[_App]:
         """Return the applications whose logs are read now: those that were never read first, the newest first."""
         now_s = self.monotonic_s()
-        due = [a for a in self._apps.values() if not a.is_read and (a.due_s <= now_s or self._is_final(a))]
+        unread = (a for a in self._apps.values() if not a.is_read and a.absent_since_s is None)
+        due = [a for a in unread if a.due_s <= now_s or self._is_final(a)]
         return sorted(due, key=lambda a: (a.read_ms is not None, a.has_ended, -a.listed.started_at.timestamp()))
 
     def _is_final(self, app: _App) -> bool:
@@ -256,22 +303,42 @@ class LogCollector:
             # The end of the application is known before the end of its log was read.
             ended_at = app.listed.ended_at if app.is_read else None
             silent_for = timedelta(milliseconds=0 if app.has_ended else max(0, now_ms - app.listed.updated_ms))
-            jobs += app.read.observed(ended_at=ended_at, silent_for=silent_for, newest=self._newest)
+            observed = app.read.observed(ended_at=ended_at, silent_for=silent_for, newest=self._newest)
+            jobs += [self._absent(job, app.absent_since_s) for job in observed]
             app.read.hand_on(has_ended=ended_at is not None)
+        self._apps = {key: app for key, app in self._apps.items() if not self._has_lapsed(app.absent_since_s)}
         is_caught_up = all(a.read_ms is not None for a in self._apps.values())
         jobs += list(self._gone(jobs, is_caught_up=is_caught_up))
         return jobs
 
+    def _has_lapsed(self, since_s: float | None) -> bool:
+        return since_s is not None and self.monotonic_s() - since_s >= self.options.absent_s
+
+    def _absent(self, job: JobObservation, since_s: float | None) -> JobObservation:
+        """Return the observation of a run that no listed application has had since then; None if one has it."""
+        if since_s is None or job.state is JobState.ENDED:
+            return job
+        if self._has_lapsed(since_s):
+            return replace(job, state=JobState.ENDED, engine_state=NOT_LISTED, problems=())
+        return replace(job, state=JobState.UNKNOWN, problems=(_ABSENT,))
+
     def _gone(self, jobs: Iterable[JobObservation], *, is_caught_up: bool) -> Iterable[JobObservation]:
-        """Yield the ends of the runs that no application has any more, and remember those that are open."""
+        """Yield the runs that no application has any more, and remember those that are open.
+
+        A history server that has just started lists its applications little by little, so such a run has not ended yet.
+        """
         seen: Mapping[EngineRunId, JobObservation] = {job.engine_run_id: job for job in jobs}
         for key, name in list(self._open.items()):
             job = seen.get(key[0])
             if job is None and is_caught_up:
+                since_s = self._absent_since_s.setdefault(key, self.monotonic_s())
+                job = self._absent(JobObservation(key[0], name, JobState.UNKNOWN, "ACTIVE", key[1]), since_s)
+                yield job
+                if job.state is not JobState.ENDED:
+                    continue
+            if job is not None:
                 del self._open[key]
-                yield JobObservation(key[0], name, JobState.ENDED, NOT_LISTED, key[1])
-            elif job is not None:
-                del self._open[key]
+                self._absent_since_s.pop(key, None)
         for job in seen.values():
             if job.state is not JobState.ENDED:
                 self._open[(job.engine_run_id, job.started_at)] = job.name

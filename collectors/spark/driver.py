@@ -41,6 +41,7 @@ _OVERLAP = 20
 _NAME_MAX = 500
 _TEXT_MAX = 8000
 _LINE_MAX = 500
+_ABSENT: Final = "none of its micro-batches is in the driver's list any more, so it is not known whether it still runs"
 _BATCHES_MAX = 5_000
 _DESCRIPTION: Final = re.compile(
     r"(?:(?P<name>[^\n]*)\n)?id = (?P<id>[0-9a-fA-F-]{36})\nrunId = (?P<run>[0-9a-fA-F-]{36})\n"
@@ -94,6 +95,7 @@ class DriverCollector:
     _queries: dict[tuple[str, str], _Query] = field(default_factory=dict)
     _batches: dict[tuple[tuple[str, str], int], int] = field(default_factory=dict)
     _open: dict[tuple[EngineRunId, datetime], str] = field(default_factory=dict)
+    _of_earlier: set[tuple[EngineRunId, datetime]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._open = {key: run.name for key, run in self.known.items()}
@@ -125,6 +127,8 @@ class DriverCollector:
     async def observe(self, attempt: Attempt, now: datetime, began_s: float) -> Observation:
         """Read the executions of the application that are new."""
         if attempt.app_id != self._app_id:
+            if self._app_id is not None:
+                self._of_earlier |= set(self._open)
             self.forget()
         rows, lost_count = await self._executions(attempt)
         self._app_id = attempt.app_id
@@ -203,18 +207,24 @@ class DriverCollector:
                 query.is_handed_on = job.state is JobState.ENDED
             if query.is_handed_on and (is_replaced or not is_listed):
                 del self._queries[run]
-        return jobs + self._gone(jobs)
+        return jobs + self._absent(attempt, jobs)
 
-    def _gone(self, jobs: list[JobObservation]) -> list[JobObservation]:
-        """Return the ends of the runs that this driver does not have, such as those of the driver before it."""
+    def _absent(self, attempt: Attempt, jobs: list[JobObservation]) -> list[JobObservation]:
+        """Return the open runs without an execution in the list: those of an earlier application have ended.
+
+        Other SQL executions of the application push those of a query out of the list while it runs.
+        """
         listed = {EngineRunId(f"{query}/{run}") for query, run in self._queries} | {j.engine_run_id for j in jobs}
-        gone = [
+        absent = [
             JobObservation(key[0], name, JobState.ENDED, NOT_LISTED, key[1])
+            if key in self._of_earlier or key[1] < attempt.started_at
+            else JobObservation(key[0], name, JobState.UNKNOWN, "ACTIVE", key[1], problems=(_ABSENT,))
             for key, name in self._open.items()
             if key[0] not in listed
         ]
-        self._open = {(j.engine_run_id, j.started_at): j.name for j in jobs if j.state is not JobState.ENDED}
-        return gone
+        self._of_earlier = set()
+        self._open = {(j.engine_run_id, j.started_at): j.name for j in jobs + absent if j.state is not JobState.ENDED}
+        return absent
 
 
 def _execution(row: Document, number: int) -> Execution | None:

@@ -15,8 +15,9 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.clock import from_epoch_ms
 from backend.domain.connection import ANYWHERE
 from backend.domain.errors import TargetProtocolError
-from backend.domain.observation import JobObservation, JobState, Observation
-from collectors.base import Collector
+from backend.domain.ids import EngineRunId
+from backend.domain.observation import JobObservation, JobState, KnownRun, Observation
+from collectors.base import Collector, KnownRuns
 from collectors.spark.kind import SPARK
 from tests.support.collector_targets import Row
 from tests.support.recorded_flink import serve_app
@@ -68,12 +69,12 @@ class Driver:
 
 
 @asynccontextmanager
-async def served(driver: Driver) -> AsyncIterator[Collector]:
+async def served(driver: Driver, known: KnownRuns | None = None) -> AsyncIterator[Collector]:
     app = web.Application()
     app.router.add_get("/{path:.*}", driver.handle)
     async with serve_app(app) as url:
         assert SPARK.open is not None
-        async with SPARK.open(Row("spark", url + driver.prefix), {}, reach=ANYWHERE) as collector:
+        async with SPARK.open(Row("spark", url + driver.prefix), known or {}, reach=ANYWHERE) as collector:
             yield collector
 
 
@@ -238,6 +239,24 @@ async def test_another_driver_at_the_same_address_ends_the_queries_of_the_one_be
         (JobState.RUNNING, "ACTIVE", [(1, "completed")]),
         (JobState.ENDED, "NOT LISTED", []),
     ]
+
+
+@pytest.mark.parametrize(
+    ("begun_s", "state"), [(60, (JobState.UNKNOWN, "ACTIVE")), (-60, (JobState.ENDED, "NOT LISTED"))]
+)
+async def test_a_run_of_before_a_restart_has_ended_only_if_it_is_older_than_the_application(begun_s, state):
+    driver = Driver([row(n, n) | {"description": "select 1"} for n in range(1000)])
+    began_ms = driver.app["attempts"][0]["startTimeEpoch"] + 1000 * begun_s
+    known = {(EngineRunId(f"{QUERY}/{RUN}"), from_epoch_ms(began_ms)): KnownRun("orders-app: orders", 5)}
+    async with served(driver, known) as collector:
+        (job,) = (await poll(collector)).jobs
+        second = await poll(collector)
+        driver.rows = [*driver.rows[1:], row(1000, 6)]
+        third = await poll(collector)
+
+    assert (job.name, (job.state, job.engine_state)) == ("orders-app: orders", state)
+    assert len(second.jobs) == (state[0] is JobState.UNKNOWN)
+    assert [(job.state, batches(job)) for job in third.jobs] == [(JobState.RUNNING, [(6, "completed")])]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import orjson
@@ -19,7 +19,8 @@ from backend.domain.connection import ANYWHERE
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import target_id
 from backend.domain.micro_batch import BatchPhase
-from backend.domain.observation import JobObservation, JobState, Observation
+from backend.domain.observation import JobObservation, JobState, KnownRun, Observation
+from collectors.base import KnownRuns
 from collectors.flink.client import open_transport
 from collectors.spark.collector import LogCollector, LogOptions, tasks
 from collectors.spark.history_server import HistoryServer as Server
@@ -82,7 +83,10 @@ class Handler:
 
 @asynccontextmanager
 async def watching(
-    *apps: Application, options: LogOptions | None = None, handler: Callable[[HistoryServer], object] = Handler
+    *apps: Application,
+    options: LogOptions | None = None,
+    handler: Callable[[HistoryServer], object] = Handler,
+    known: KnownRuns | None = None,
 ) -> AsyncIterator[Watch]:
     server = HistoryServer(list(apps))
     app = web.Application()
@@ -94,7 +98,7 @@ async def watching(
     ):
         watch: Watch
         collector = LogCollector(
-            Server(transport), target_id(url=url), {}, lambda: watch.s, start, options or LogOptions()
+            Server(transport), target_id(url=url), known or {}, lambda: watch.s, start, options or LogOptions()
         )
         watch = Watch(server, collector, url)
         yield watch
@@ -448,10 +452,92 @@ async def test_a_server_that_has_just_started_lists_nothing_and_ends_no_query():
         with pytest.raises(TargetUnavailableError):
             await watch.poll()
         watch.later(200)
+        absent = await watch.poll()
+        watch.later(600)
         gone = await watch.poll()
+        after = await watch.poll()
 
     assert job_of(back, "orders-windowed").state is JobState.RUNNING
+    (job,) = absent.jobs
+    assert job.state is JobState.UNKNOWN
+    assert job.problems == ("no application that is listed has this query, so it is not known whether it still runs",)
     assert [(job.state, job.engine_state) for job in gone.jobs] == [(JobState.ENDED, "NOT LISTED")]
+    assert after.jobs == ()
+
+
+async def known_of(app: Application) -> KnownRuns:
+    """The runs of an application as the database has them after they were read."""
+    async with watching(app) as watch:
+        found = await watch.poll()
+    return {(job.engine_run_id, job.started_at): KnownRun(job.name) for job in found.jobs}
+
+
+async def test_a_collector_and_a_server_that_start_together_end_no_query():
+    app = rolling(lines(-1, 0))
+    async with watching(known=await known_of(app)) as watch:
+        with pytest.raises(TargetUnavailableError, match="as a history server does that has just started"):
+            await watch.poll()
+        watch.server.apps = [app]
+        found = await watch.poll()
+
+    assert [job.state for job in found.jobs] == [JobState.RUNNING]
+
+
+async def test_a_query_is_found_again_although_its_log_has_not_grown_since_before_the_collector_started():
+    app = rolling(lines(-1, 0))
+    other = rolling(lines(-1, 0), id="other", name="not known")
+    async with watching(app, other, known=await known_of(app)) as watch:
+        watch.later(2 * 3600)
+        silent = await watch.logs_asked()
+        found = await watch.poll()
+        app.updated_ms = watch.now_ms
+        watch.later(5)
+        grown = await watch.poll()
+
+    assert silent == [app.path]
+    assert [(job.state, job.engine_state) for job in found.jobs] == [(JobState.UNKNOWN, "ACTIVE")]
+    assert [job.state for job in grown.jobs] == [JobState.RUNNING]
+
+
+async def test_a_server_that_lists_its_applications_little_by_little_ends_no_query():
+    apps = [rolling(lines(-1, 0), id=f"app-{n}", name=f"job {n}") for n in range(22)]
+    async with watching(*apps) as watch:
+        await watch.poll()
+        states = []
+        for listed_count in (0, 1, 21, 22):
+            watch.server.apps = apps[:listed_count]
+            watch.later(40)
+            with suppress(TargetUnavailableError):
+                states += [{job.state for job in (await watch.poll()).jobs}]
+
+    assert states == [{JobState.RUNNING, JobState.UNKNOWN}] * 2 + [{JobState.RUNNING}]
+
+
+async def test_a_query_that_no_application_has_after_a_restart_ends_once_that_has_lasted():
+    app, other = rolling(lines(-1, 0)), Application(id="other", files=[("x", b"")])
+    async with watching(other, known=await known_of(app)) as watch:
+        first = await watch.poll()
+        watch.later(599)
+        before = await watch.poll()
+        watch.later(1)
+        gone = await watch.poll()
+        after = await watch.poll()
+
+    states = [[(job.state, job.engine_state) for job in found.jobs] for found in (first, before, gone, after)]
+    assert states == [[(JobState.UNKNOWN, "ACTIVE")]] * 2 + [[(JobState.ENDED, "NOT LISTED")], []]
+
+
+async def test_an_application_that_is_absent_is_asked_for_now_and_then():
+    app, other = rolling(lines(-1, 0)), Application(id="other", files=[("x", b"")])
+    async with watching(app, other) as watch:
+        await watch.poll()
+        watch.server.apps = [other]
+        watch.server.asked.clear()
+        for _ in range(13):
+            await watch.poll()
+            watch.later(5)
+
+    assert [path for path, _ in watch.server.asked].count(f"/api/v1/applications/{app.id}") == 3
 
 
 async def test_an_application_that_fell_out_of_the_list_is_asked_for_by_its_id():

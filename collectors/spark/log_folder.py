@@ -2,11 +2,13 @@
 
 The folder is one of the collector's machine, so only the operator may declare it. Users of Spark can write into it:
 links are not followed, and only regular files are opened. A plain file is read from where it was read the last time.
+An entry that cannot be read leaves the others as they are, and is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -15,13 +17,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.engines import SPARK_FOLDER, EngineCapabilities
-from backend.domain.errors import TargetUnavailableError
+from backend.domain.errors import TargetProtocolError, TargetUnavailableError
+from backend.domain.text import clean
 from collectors.spark.applications import Attempt
 from collectors.spark.history_server import THREADS
 from collectors.spark.log_source import Cost, LogFailedError
 from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_finished, read_file
+
+_log = structlog.get_logger(__name__)
 
 _ROLLING: Final = "eventlog_v2_"
 _OPEN: Final = ".inprogress"
@@ -30,11 +37,34 @@ _LISTED_MAX: Final = 20_000
 
 
 @dataclass(slots=True)
+class _Listed:
+    """The logs of a folder. ``unreadable`` is the first that cannot be read, with the reason."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    count: int = 0
+    unreadable: str | None = None
+    unreadable_count: int = 0
+    left_out_count: int = 0
+
+    @property
+    def problem(self) -> str | None:
+        """What is missing in the list, as the end of a sentence."""
+        problems = []
+        if self.unreadable_count:
+            entries = f"{self.unreadable_count:,} {'entry' if self.unreadable_count == 1 else 'entries'}"
+            problems.append(f"{entries} of the folder cannot be read (such as {self.unreadable})")
+        if self.left_out_count:
+            problems.append(f"the oldest {self.left_out_count:,} of more than {_LISTED_MAX:,} logs are left out")
+        return ", ".join(problems) or None
+
+
+@dataclass(slots=True)
 class LogFolder:
-    """Implements ``LogSource`` for a folder of this machine."""
+    """Implements ``LogSource`` for a folder of this machine. ``problem`` is what the newest list leaves out."""
 
     folder: Path
     cost: Cost = field(default_factory=Cost)
+    problem: str | None = None
 
     @property
     def url(self) -> str:
@@ -60,12 +90,17 @@ class LogFolder:
         self.cost.request_count += 1
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(THREADS, lambda: list(_logs(self.folder)))
+            listed = await loop.run_in_executor(THREADS, _logs, self.folder)
         except OSError as error:
             reason = f"the folder cannot be read on the machine of the collector ({error.strerror})"
             raise TargetUnavailableError(url=self.url, reason=reason) from None
+        if listed.problem != self.problem and listed.problem is not None:
+            _log.warning("event logs left out", folder=self.url, reason=listed.problem)
+        self.problem = listed.problem
+        if listed.unreadable_count and not listed.attempts:
+            raise TargetProtocolError(url=self.url, reason=f"it has no log that can be read: {listed.problem}")
         since_ms = to_epoch_ms(since)
-        return [a for a in found if a.ended_at is None or a.updated_ms >= since_ms]
+        return [a for a in listed.attempts if a.ended_at is None or a.updated_ms >= since_ms]
 
     async def look_up(self, attempt: Attempt) -> list[Attempt]:
         """Return the attempt if its log still exists; see ``LogSource``."""
@@ -83,20 +118,46 @@ class LogFolder:
             self.cost.response_bytes += found.packed_bytes
 
 
-def _logs(folder: Path) -> Iterator[Attempt]:
+def _logs(folder: Path) -> _Listed:
+    """Return the logs that count most: those that are still written, then the newest. The others are counted."""
+    listed = _Listed()
+    listed.attempts = heapq.nsmallest(
+        _LISTED_MAX, _each(folder, listed), key=lambda a: (a.ended_at is not None, -a.updated_ms)
+    )
+    listed.left_out_count = listed.count - len(listed.attempts)
+    return listed
+
+
+def _each(folder: Path, listed: _Listed) -> Iterator[Attempt]:
+    """Yield each log of the folder, and count in ``listed`` what cannot be read."""
     with os.scandir(folder) as entries:
-        for number, entry in enumerate(entries):
-            if number >= _LISTED_MAX:
-                return
-            if entry.is_file(follow_symlinks=False) and index_of(entry.name) is not None:
-                status = entry.stat(follow_symlinks=False)
-                yield _attempt(_id_of(entry.name), status.st_mtime, is_open=entry.name.endswith(_OPEN))
-            elif entry.is_dir(follow_symlinks=False) and entry.name.startswith(_ROLLING):
-                names = os.listdir(entry.path)
-                times = [os.lstat(os.path.join(entry.path, name)).st_mtime for name in names]
-                is_open = any(name.endswith(_OPEN) for name in names)
-                if times:
-                    yield _attempt(entry.name.removeprefix(_ROLLING), max(times), is_open=is_open)
+        for entry in entries:
+            try:
+                attempt = _log_of(entry)
+            except FileNotFoundError:
+                # A log gets another name when its application ends. It is then looked up by its id.
+                continue
+            except OSError as error:
+                listed.unreadable_count += 1
+                listed.unreadable = listed.unreadable or f"{clean(entry.name, length_max=100)}: {error.strerror}"
+                continue
+            if attempt is not None:
+                listed.count += 1
+                yield attempt
+
+
+def _log_of(entry: os.DirEntry[str]) -> Attempt | None:
+    """Return the log that an entry of the folder is; None if it is none."""
+    if entry.is_file(follow_symlinks=False) and index_of(entry.name) is not None:
+        status = entry.stat(follow_symlinks=False)
+        return _attempt(_id_of(entry.name), status.st_mtime, is_open=entry.name.endswith(_OPEN))
+    if entry.is_dir(follow_symlinks=False) and entry.name.startswith(_ROLLING):
+        names = os.listdir(entry.path)
+        times = [os.lstat(os.path.join(entry.path, name)).st_mtime for name in names]
+        is_open = any(name.endswith(_OPEN) for name in names)
+        if times:
+            return _attempt(entry.name.removeprefix(_ROLLING), max(times), is_open=is_open)
+    return None
 
 
 def _attempt(app_id: str, changed_s: float, *, is_open: bool) -> Attempt:

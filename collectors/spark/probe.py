@@ -55,8 +55,10 @@ def _summary(collector: SparkCollector, version: str | None) -> str:
         count = 0 if collector.driver is None else collector.driver.query_count
         return f"Spark driver {version}, {count} streaming {'query' if count == 1 else 'queries'} in its list"
     unread = f", {logs.unread_count} not read yet" if logs.unread_count else ""
+    problem = None if collector.folder is None else collector.folder.problem
+    left_out = f"; {problem}" if problem else ""
     what = "Folder of Spark event logs" if version is None else f"Spark history server {version}"
     return (
         f"{what}, {counted(logs.application_count)} running or ended within an hour,"
-        f" {logs.streaming_count} with streaming queries{unread}"
+        f" {logs.streaming_count} with streaming queries{unread}{left_out}"
     )

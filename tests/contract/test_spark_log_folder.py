@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from backend.contracts.targets_file import parse_targets
 from backend.domain.clock import from_epoch_ms
 from backend.domain.connection import ANYWHERE
-from backend.domain.errors import InvalidInputError, TargetUnavailableError
+from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin
 from collectors.spark.kind import SPARK
@@ -115,6 +117,63 @@ async def test_a_file_that_is_no_log_is_one_sentence_and_the_others_are_read(fol
     folder.write("notes.txt", b"hello")
     async with folder.open() as collector:
         assert [numbers for _, _, numbers in await folder.poll(collector)] == [[0]]
+
+
+async def test_a_log_of_another_user_leaves_the_others_as_they_are(folder, monkeypatch):
+    folder.write("local-1", lines(-1, 0))
+    folder.write("eventlog_v2_app-2/events_1_app-2", lines(-1, 0))
+    listdir = os.listdir
+
+    def refused(path):
+        # The tests run as root, whom no mode refuses.
+        if str(path).endswith("eventlog_v2_app-2"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refused)
+    async with folder.open() as collector:
+        assert [numbers for _, _, numbers in await folder.poll(collector)] == [[0]]
+    probed = await SPARK.probe(folder.url, 10.0, reach=ANYWHERE)  # type: ignore[misc]
+    (folder.path / "local-1").unlink()
+    with pytest.raises(TargetProtocolError, match="has no log that can be read: 1 entry of the folder cannot be read"):
+        await LogFolder(folder.path).list_since(from_epoch_ms(0))
+
+    assert "; 1 entry of the folder cannot be read (such as eventlog_v2_app-2: Permission denied)" in probed.summary
+
+
+async def test_a_log_that_is_renamed_while_the_folder_is_listed_is_found_under_its_new_name(folder, monkeypatch):
+    folder.write("local-1", lines(-1, 0))
+    folder.write("local-2.inprogress", lines(-1, 0))
+    scandir = os.scandir
+
+    def listed(path):
+        entries = list(scandir(path))
+        open_file = folder.path / "local-2.inprogress"
+        if open_file.exists() and is_ending:
+            open_file.rename(folder.path / "local-2")
+        return nullcontext(iter(entries))
+
+    is_ending = False
+    monkeypatch.setattr(os, "scandir", listed)
+    async with folder.open() as collector:
+        await folder.poll(collector)
+        is_ending = True
+        ended = await folder.poll(collector)
+
+    assert [(state, numbers) for _, state, numbers in ended] == [(JobState.ENDED, [])]
+
+
+async def test_of_too_many_logs_those_that_are_written_and_the_newest_are_listed(folder, monkeypatch):
+    monkeypatch.setattr("collectors.spark.log_folder._LISTED_MAX", 3)
+    folder.write("running.inprogress", b"")
+    for number in range(1, 6):
+        folder.write(f"ended-{number}", b"")
+    source = LogFolder(folder.path)
+
+    found = await source.list_since(from_epoch_ms(0))
+
+    assert {attempt.app_id for attempt in found} == {"running", "ended-5", "ended-4"}
+    assert source.problem == "the oldest 3 of more than 3 logs are left out"
 
 
 async def test_only_the_operator_may_name_a_folder(folder):

@@ -7,6 +7,7 @@ So no more than a few pieces of a log are in memory, however large it is.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
@@ -26,8 +27,11 @@ _ACCEPT: Final = "application/octet-stream, application/zip;q=0.9, application/j
 _WAIT_S: Final = 30.0
 _WHOLE_S: Final = 900.0
 """A server that sends a byte now and then must not keep a thread for ever."""
+_RATE_PERIOD_S: Final = 30.0
+_RATE_BYTES: Final = 64 * 1024
+"""A server that sends fewer bytes of a log within ``_RATE_PERIOD_S`` is given up, so that others get its thread."""
 _NOT_FOUND: Final = 404
-THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="event-log")
+_THREADS: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="event-log")
 """Threads of their own, so that large logs never keep other work of the process waiting."""
 
 
@@ -52,6 +56,34 @@ class SparkTransport(Protocol):
 
 class _StoppedError(Exception):
     """The reading was given up."""
+
+
+class _TooSlowError(Exception):
+    """The log arrives too slowly."""
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Counts the bytes of a log, and the time that its server takes for them. The time of the parser is not counted."""
+
+    waited_s: float = 0.0
+    byte_count: int = 0
+
+    async def taken(self, read: Callable[[int], Awaitable[bytes]], size: int) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            _TooSlowError: the server has sent too few within ``_RATE_PERIOD_S``.
+        """
+        began_s = time.monotonic()
+        piece = await read(size)
+        self.waited_s += time.monotonic() - began_s
+        self.byte_count += len(piece)
+        if self.waited_s >= _RATE_PERIOD_S:
+            if piece and self.byte_count < _RATE_BYTES:
+                raise _TooSlowError
+            self.waited_s, self.byte_count = 0.0, 0
+        return piece
 
 
 @dataclass(slots=True)
@@ -118,6 +150,7 @@ async def _fetched(transport: SparkTransport, attempt: Attempt, found: LogRead, 
     """
     loop = asyncio.get_running_loop()
     is_stopped = False
+    pace = _Pace()
     try:
         async with (
             asyncio.timeout(_WHOLE_S),
@@ -127,12 +160,12 @@ async def _fetched(transport: SparkTransport, attempt: Attempt, found: LogRead, 
             async def ask(size: int) -> bytes:
                 if is_stopped:
                     raise _StoppedError
-                return await read(size)
+                return await pace.taken(read, size)
 
             def pull(size: int) -> bytes:
                 return asyncio.run_coroutine_threadsafe(ask(size), loop).result(2 * _WAIT_S)
 
-            work = loop.run_in_executor(THREADS, read_archive, pull, found, before)
+            work = loop.run_in_executor(_THREADS, read_archive, pull, found, before)
             # If the reading is given up, nobody waits for the thread.
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
             try:
@@ -140,8 +173,10 @@ async def _fetched(transport: SparkTransport, attempt: Attempt, found: LogRead, 
             except asyncio.CancelledError:
                 is_stopped = True
                 raise
-    except (LogRefusedError, UpstreamError, TimeoutError) as error:
+    except (LogRefusedError, UpstreamError, TimeoutError, _TooSlowError) as error:
         reason = error.reason if isinstance(error, LogRefusedError) else str(error)
         if isinstance(error, TimeoutError):
             reason = f"it did not arrive within {_WHOLE_S / 60:g} min"
+        if isinstance(error, _TooSlowError):
+            reason = f"it arrives too slowly, with less than {_RATE_BYTES // 1024} KiB in {_RATE_PERIOD_S:g} s"
         raise LogFailedError(f"the event log of {attempt.name} ({attempt.app_id}) cannot be read: {reason}") from None

@@ -12,6 +12,7 @@ import heapq
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -24,12 +25,13 @@ from backend.domain.engines import SPARK_FOLDER, EngineCapabilities
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.text import clean
 from collectors.spark.applications import Attempt
-from collectors.spark.history_server import THREADS
 from collectors.spark.log_source import Cost, LogFailedError
 from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_finished, read_file
 
 _log = structlog.get_logger(__name__)
 
+_THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log-folder")
+"""Not those of the history servers, so that a slow server keeps no folder waiting."""
 _ROLLING: Final = "eventlog_v2_"
 _OPEN: Final = ".inprogress"
 _CODECS: Final = (".zstd", ".lz4", ".snappy", ".lzf")
@@ -90,7 +92,7 @@ class LogFolder:
         self.cost.request_count += 1
         loop = asyncio.get_running_loop()
         try:
-            listed = await loop.run_in_executor(THREADS, _logs, self.folder)
+            listed = await loop.run_in_executor(_THREADS, _logs, self.folder)
         except OSError as error:
             reason = f"the folder cannot be read on the machine of the collector ({error.strerror})"
             raise TargetUnavailableError(url=self.url, reason=reason) from None
@@ -110,7 +112,7 @@ class LogFolder:
         """Read the files of a log that are new; see ``LogSource``."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(THREADS, _read_log, self.folder, attempt.app_id, found, before)
+            await loop.run_in_executor(_THREADS, _read_log, self.folder, attempt.app_id, found, before)
         except (LogRefusedError, OSError) as error:
             reason = error.reason if isinstance(error, LogRefusedError) else str(error.strerror)
             raise LogFailedError(f"the event log {attempt.app_id} cannot be read: {reason}") from None
@@ -175,6 +177,7 @@ def _id_of(name: str) -> str:
 
 def _read_log(folder: Path, app_id: str, found: LogRead, before: Mapping[int, int]) -> None:
     files = sorted(_files(folder, app_id))
+    found.begins |= {index for index, _ in files[:1]}
     for index, path in files:
         if not is_finished(path.name, index, before):
             _read_one(path, found, index, before.get(index, 0))

@@ -63,6 +63,8 @@ class LogRead:
     left_out: dict[tuple[str, str], int] = field(default_factory=dict)
     packed_bytes: int = 0
     unpacked_bytes: int = 0
+    begins: set[int] = field(default_factory=set)
+    """The numbers of files before which the log has no other. A compacted file has what was kept of those before."""
 
     def add(self, index: int, event: wire.SparkEvent) -> None:
         """Keep an event of a file. If there are too many, the oldest one of its file is left out."""
@@ -105,6 +107,8 @@ def read_archive(read: Read, found: LogRead, before: Mapping[int, int]) -> None:
         for entry in ZipStream(counted).entries():
             index = index_of(entry.name)
             if index is not None and not is_finished(entry.name, index, before):
+                if entry.name.endswith(_COMPACTED):
+                    found.begins.add(index)
                 read_file(entry.read, found, index, before.get(index, 0))
     except ZipRefusedError as error:
         raise LogRefusedError(error.reason) from None

@@ -60,11 +60,14 @@ class ReadApplication:
         """Take over what a reading of the log has found. ``is_whole`` is whether it reached the end of the log.
 
         A history server sends the files in no order. If a reading broke off, what it found is taken only if no file
-        before it is missing; otherwise the log is read again.
+        before it is missing; otherwise the log is read again. A rolling log begins with file 1 or a compacted file.
         """
         order = list(read.positions)
-        first = max(self.positions, default=0)
-        if not order or not (is_whole or order == list(range(first, first + len(order)))):
+        if not order:
+            return
+        first = max(self.positions) if self.positions else min(order)
+        is_begun = bool(self.positions) or first <= 1 or first in read.begins
+        if not is_whole and not (is_begun and order == list(range(first, first + len(order)))):
             return
         for index in sorted(read.events):
             for event in read.events[index]:

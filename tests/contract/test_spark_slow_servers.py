@@ -1,0 +1,104 @@
+"""History servers that send a log slowly or break off, and what that leaves to the other targets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+import pytest
+from aiohttp import web
+
+from backend.domain.clock import from_epoch_ms
+from backend.domain.errors import TargetProtocolError
+from collectors.spark import history_server
+from collectors.spark.log_folder import LogFolder
+from tests.contract.test_spark_history import Handler, job_of, lines, numbers_of, rolling, watching
+from tests.support.spark_history import Application, zipped
+
+pytestmark = pytest.mark.anyio
+
+
+class Dripping(Handler):
+    """Sends a byte of a log now and then."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/logs"):
+            return await super().handle(request)
+        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+        await response.prepare(request)
+        await response.write(zipped([("local-1", lines(-1, 0))])[:60])
+        with suppress(ConnectionError):
+            while True:
+                await response.write(b"x")
+                await asyncio.sleep(0.01)
+        return response
+
+
+async def test_a_server_that_sends_a_log_too_slowly_is_given_up(monkeypatch):
+    monkeypatch.setattr("collectors.spark.history_server._RATE_PERIOD_S", 0.3)
+    async with watching(rolling(lines(-1, 0)), handler=Dripping) as watch:
+        with pytest.raises(TargetProtocolError, match="it arrives too slowly, with less than 64 KiB in 0"):
+            await watch.poll()
+
+
+@pytest.mark.parametrize(("is_behind", "said"), [(True, []), (False, ["slow"])])
+async def test_only_the_time_of_the_server_counts_for_its_rate(is_behind, said, monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr("collectors.spark.history_server.time.monotonic", lambda: now_s)
+    pace = history_server._Pace()
+
+    async def read(size: int) -> bytes:
+        nonlocal now_s
+        now_s += 0 if is_behind else 16
+        return b"x"
+
+    slow = []
+    for _ in range(4):
+        now_s += 16
+        try:
+            await pace.taken(read, 1)
+        except history_server._TooSlowError:
+            slow = ["slow"]
+    assert slow == said
+
+
+async def test_slow_history_servers_keep_no_folder_waiting(tmp_path):
+    (tmp_path / "local-1").write_bytes(lines(-1, 0))
+    is_free = threading.Event()
+    busy = [history_server._THREADS.submit(is_free.wait, 60) for _ in range(history_server._THREADS._max_workers)]
+    try:
+        async with asyncio.timeout(30):
+            (listed,) = await LogFolder(tmp_path).list_since(from_epoch_ms(0))
+    finally:
+        is_free.set()
+    assert all(thread.result() for thread in busy)
+    assert listed.app_id == "local-1"
+
+
+def _broken_off(first: int, suffix: str) -> list[tuple[str, bytes]]:
+    """A rolling log whose server sends its files in their order, and breaks off in the second one."""
+    parts = (lines(-1, 0), lines(1), lines(2))
+    suffixes = (suffix, "", "")
+    return [(f"eventlog_v2_x/events_{first + n}_x{suffixes[n]}", part) for n, part in enumerate(parts)]
+
+
+@pytest.mark.parametrize(
+    ("first", "suffix", "taken"), [(1, "", [0]), (4, ".compact", [0]), (4, "", [])], ids=["first", "compacted", "later"]
+)
+async def test_a_first_reading_that_breaks_off_keeps_what_it_has_read_if_nothing_before_is_missing(
+    first, suffix, taken
+):
+    files = _broken_off(first, suffix)
+    whole = zipped(files)
+    app = Application(files=files, archive=whole[: whole.index(f"events_{first + 1}_".encode()) + 30])
+    other = Application(id="other", files=[("x", b"")])
+    async with watching(app, other) as watch:
+        broken = await watch.poll()
+        app.archive = None
+        app.updated_ms += 1
+        watch.later(60)
+        again = await watch.poll()
+
+    assert [number for job in broken.jobs for number in numbers_of(job)] == taken
+    assert numbers_of(job_of(again, "orders-windowed")) == [n for n in (0, 1, 2) if n not in taken]

@@ -176,6 +176,19 @@ async def test_of_too_many_logs_those_that_are_written_and_the_newest_are_listed
     assert source.problem == "the oldest 3 of more than 3 logs are left out"
 
 
+async def test_what_was_read_before_a_file_that_cannot_be_read_is_kept(folder):
+    folder.write("eventlog_v2_app-1/events_4_app-1", lines(-1, 0))
+    folder.write("eventlog_v2_app-1/events_5_app-1", b"\x00binary")
+    folder.write("local-2", lines())
+    async with folder.open() as collector:
+        found = await collector.collect(from_epoch_ms(folder.at_ms))
+
+    (job,) = found.jobs
+    assert [c.header.checkpoint_id for c in job.checkpoints] == [0]
+    assert job.state is JobState.UNREADABLE
+    assert "it is no event log" in job.problems[0]
+
+
 async def test_only_the_operator_may_name_a_folder(folder):
     with pytest.raises(InvalidInputError, match="which only the targets file may name"):
         async with folder.open(TargetOrigin.API):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from backend.contracts.target_list import TargetGroupOut
 from backend.domain.target import TargetOrigin
@@ -16,13 +16,14 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 
 
 def groups_of(targets: Iterable[TargetRecord], *, kind: str | None = None) -> list[TargetGroupOut]:
-    """Return a group for each target that has an address and is not paused, ordered by address."""
+    """Return a group for each target that is asked over HTTP and is not paused, ordered by address."""
     read = [t for t in targets if t.is_enabled and t.origin is not TargetOrigin.PUSH and kind in (None, t.kind)]
-    return [_group(target) for target in sorted(read, key=lambda t: t.url)]
+    addressed = [(t, urlsplit(t.url)) for t in sorted(read, key=lambda t: t.url)]
+    # A target may also be a folder of event logs, which has no host and no port.
+    return [_group(target, parts) for target, parts in addressed if parts.scheme in _PORTS]
 
 
-def _group(target: TargetRecord) -> TargetGroupOut:
-    parts = urlsplit(target.url)
+def _group(target: TargetRecord, parts: SplitResult) -> TargetGroupOut:
     host = parts.hostname or ""
     shown = f"[{host}]" if ":" in host else host
     labels = {_label(name): value for name, value in sorted(target.labels.items()) if not _label(name).startswith("__")}

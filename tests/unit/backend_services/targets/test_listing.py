@@ -58,6 +58,12 @@ def test_paused_targets_and_those_that_push_are_not_listed_and_a_kind_limits_the
     assert [g.targets for g in groups_of(records, kind="spark")] == [["d:80"]]
 
 
+def test_a_folder_is_not_listed_because_it_has_no_address():
+    records = [record("file:///srv/spark-events", kind="spark"), record("http://a")]
+
+    assert [g.targets for g in groups_of(records)] == [["a:80"]]
+
+
 @pytest.mark.parametrize("name", ["a-b", "9lives", "", "übung", "a.b/c", "__scheme__", "__meta_barrierscope_target"])
 def test_every_name_of_a_label_is_one_of_prometheus_and_hides_none_of_ours(name):
     (group,) = groups_of([record("http://a", labels={name: "x"})])

@@ -71,10 +71,11 @@ class FileFinder:
             signature = self._signature()
             if signature == self._read:
                 return
-            self._read = None
             notes.found(self._found([Path(path) for path, *_ in signature]))
             self._read = signature
         except ListError as error:
+            # A file that comes back unchanged is read again, and so ends the problem.
+            self._read = None
             notes.failed(error.reason)
 
     def _signature(self) -> _Signature:

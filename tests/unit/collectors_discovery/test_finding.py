@@ -61,6 +61,20 @@ def test_files_are_read_once_and_again_when_one_changes(tmp_path, notes):
     assert notes.problems == []
 
 
+def test_a_file_that_was_away_is_read_again_though_it_is_the_same(tmp_path, notes):
+    path, away = tmp_path / "a.json", tmp_path / "away"
+    path.write_text(group("a:1"))
+    files = finder(path)
+    files.look(notes)
+    path.rename(away)
+    files.look(notes)
+    away.rename(path)
+    files.look(notes)
+
+    assert len(notes.problems) == 1
+    assert notes.lists == [["http://a:1"]] * 2
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -55,6 +55,7 @@ class SectionKeeper:
         self._found: Found | None = None
         self._stored: Found | None = None
         self._failure: str | None = None
+        self._told_failure: str | None = None
         self._told: str | None = None
         self._seen_s: float | None = None
         self._stored_s = 0.0
@@ -68,10 +69,11 @@ class SectionKeeper:
 
     def failed(self, problem: str) -> None:
         """Note why there is no list. The last good one stays."""
-        if problem != self._failure:
+        # A finder with several lists notes what it has and, at once, the problem that lasts.
+        if problem != self._told_failure:
             _log.warning("targets not found; the last good list stays", source=self._source, reason=problem)
-        self.state.failure_count += 1
-        self._failure = problem
+            self.state.failure_count += 1
+        self._failure = self._told_failure = problem
 
     async def run(self, stop: asyncio.Event) -> None:
         """Bring what is noted into the store until ``stop`` is set."""
@@ -90,6 +92,7 @@ class SectionKeeper:
             StoreUnavailableError: the store is unreachable; look again.
         """
         now_s = self._clock.monotonic_s()
+        self._told_failure = self._failure
         # A refused target is free once its other owner lets it go, so it is tried again.
         is_due = self._has_refused and now_s - self._stored_s >= _REFUSED_AGAIN_S
         if self._found is not None and (self._found != self._stored or is_due):

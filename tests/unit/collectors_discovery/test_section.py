@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from backend.domain.declared_target import DeclaredTarget
 from backend.domain.discovery import Found
@@ -91,6 +92,21 @@ async def test_a_failure_before_and_after_a_list_changes_no_target(store, clock,
     assert len(store.sets) == 1
     assert store.problems[-1] == "http://sd: HTTP 502"
     assert keeper.state.failure_count == 2
+
+
+async def test_a_problem_that_lasts_is_logged_and_counted_once_until_it_has_ended(keeper):
+    with capture_logs() as logs:
+        for found in (Found((A,)), Found((A, B)), Found((A,))):
+            keeper.found(found)
+            keeper.failed("HTTP 403")
+            await keeper.look()
+        assert keeper.state.failure_count == 1
+        keeper.found(Found((A,)))
+        await keeper.look()
+        keeper.failed("HTTP 403")
+
+    assert keeper.state.failure_count == 2
+    assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 2
 
 
 async def test_what_is_left_out_is_told_with_at_most_five_sentences(store, keeper):

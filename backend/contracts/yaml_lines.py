@@ -17,6 +17,8 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 Place = tuple[str | int, ...]
 """The path of a key or an item in a document."""
 _DEPTH_MAX: Final = 100
+_NODES_MAX: Final = 500_000
+_NODES_MIN: Final = 1_000
 _QUOTED = re.compile(r"""(\s*(?:'<[a-z ]+>'|'[^\w']'))|\s*['"].*""", re.DOTALL)
 """Quoted text in a problem of YAML. A token or one sign is in the first group. Any other text may be a secret."""
 
@@ -24,10 +26,10 @@ _QUOTED = re.compile(r"""(\s*(?:'<[a-z ]+>'|'[^\w']'))|\s*['"].*""", re.DOTALL)
 class Lines:
     """The line of each key and item of the file, by its path."""
 
-    def __init__(self, node: yaml.Node) -> None:
+    def __init__(self, node: yaml.Node, *, count_max: int = _NODES_MAX) -> None:
         self._lines: dict[Place, int] = {}
         self.doubled: list[Place] = []
-        self._budget = 500_000
+        self._budget = count_max
         self._note(node, ())
 
     def of(self, path: Place) -> int:
@@ -54,6 +56,10 @@ class Lines:
         elif isinstance(node, yaml.SequenceNode):
             for n, item in enumerate(node.value):
                 self._note(item, (*path, n))
+
+
+class ExcessError(ValueError):
+    """A document would become too large. The text is the rest of a sentence on it."""
 
 
 class _TooManyError(Exception):
@@ -111,7 +117,8 @@ def loaded(content: bytes) -> Any:
     """Return the YAML document in ``content``, which may be of any form.
 
     Raises:
-        ValueError: it is not text, repeats parts of itself too often, or is nested too deeply.
+        ExcessError: it repeats parts of itself too often, or is nested too deeply.
+        ValueError: it is not text.
         yaml.YAMLError: it is not YAML.
     """
     loader = _Loader(content.decode("utf-8"))
@@ -119,10 +126,11 @@ def loaded(content: bytes) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        Lines(node)
+        # Text without aliases has fewer nodes than bytes.
+        Lines(node, count_max=min(_NODES_MAX, _NODES_MIN + 2 * len(content)))
         return loader.construct_document(node)
     except (_TooManyError, RecursionError):
-        raise ValueError("repeats parts of itself too often, or is nested too deeply") from None
+        raise ExcessError("repeats parts of itself too often, or is nested too deeply") from None
 
 
 def dotted(path: Place) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from backend.contracts.yaml_lines import loaded
+from backend.contracts.yaml_lines import ExcessError, loaded
 from backend.domain.connection import Reach
 from backend.domain.discovery import FileSd, Found, HttpSd
 from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
@@ -126,8 +126,7 @@ class HttpFinder:
             origin = f"{parts.scheme}://{parts.netloc}"
             async with open_transport(origin, timeout_s=_TIMEOUT_S, reach=self._reach) as transport:
                 body = await transport.get(path)
-            document = await asyncio.to_thread(_json, body)
-            notes.found(found_in([document], self._section.template, self._hosts))
+            notes.found(await asyncio.to_thread(self._found, body))
         except (TargetUnavailableError, TargetProtocolError, InvalidInputError) as error:
             # The transport is made for Flink. The server of a list is another program.
             notes.failed(str(error).replace("Flink's JSON", "a list in JSON").replace("Flink", "the server"))
@@ -136,6 +135,9 @@ class HttpFinder:
             notes.failed(f"{self._section.place}: {error.reason}")
             return False
         return True
+
+    def _found(self, body: bytes) -> Found:
+        return found_in([_json(body)], self._section.template, self._hosts)
 
 
 def _matching(pattern: Path) -> list[Path]:
@@ -179,5 +181,7 @@ def _json(content: bytes) -> Any:
 def _yaml(content: bytes) -> Any:
     try:
         return loaded(content)
+    except ExcessError as error:
+        raise ListError(str(error)) from None
     except (yaml.YAMLError, ValueError):
         raise ListError("is not YAML") from None

@@ -50,22 +50,22 @@ class AllowedHosts:
 
 
 def found_in(documents: Iterable[Any], template: TargetTemplate, hosts: AllowedHosts) -> Found:
-    """Return the targets of several lists. The first entry with an address counts.
+    """Return the targets of several lists. The first entry with an address counts. Every entry counts as a target.
 
     Raises:
         ListError: a list has another form, or there are too many targets.
     """
     targets: dict[str, DeclaredTarget] = {}
     left_out: list[str] = []
-    for address, labels in _entries(documents):
+    for n, (address, labels) in enumerate(_entries(documents)):
+        if n >= FOUND_MAX:
+            raise ListError(f"has more than {FOUND_MAX} targets")
         try:
             target = _target(address, labels, template, hosts)
         except _LeftOutError as error:
             left_out.append(f"{clean(address, length_max=_SHOWN_MAX)!r} {error}")
             continue
         targets.setdefault(target.url, target)
-        if len(targets) + len(left_out) > FOUND_MAX:
-            raise ListError(f"has more than {FOUND_MAX} targets")
     return Found(tuple(targets.values()), tuple(left_out))
 
 

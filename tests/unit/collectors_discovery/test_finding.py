@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 
 import pytest
 from aiohttp import web
 
 from backend.domain.connection import ANYWHERE, ConnectionOptions, Reach, parse_reference
-from backend.domain.discovery import FileSd, HttpSd
+from backend.domain.discovery import FileSd, Found, HttpSd
+from collectors.discovery import finding
 from collectors.discovery.finding import LIST_MAX_BYTES, FileFinder, HttpFinder
 from tests.support.recorded_flink import serve_app
 
@@ -83,7 +85,8 @@ def test_a_file_that_was_away_is_read_again_though_it_is_the_same(tmp_path, note
         ("a.json", " " * (LIST_MAX_BYTES + 1), "larger than 8 MiB"),
         ("a.yml", "[", "a.yml: is not YAML"),
         ("a.yml", "- !!python/object/apply:os.system ['true']", "a.yml: is not YAML"),
-        ("a.yml", "[" * 500, "is not YAML"),
+        ("a.yml", "[" * 500, "nested too deeply"),
+        ("a.yml", "- &g {targets: [" + "'a:1', " * 50 + "]}\n" + "- *g\n" * 90, "repeats parts of itself"),
         ("a.yml", "", "is not a list of groups"),
         ("a.yml", b"\xff", "is not YAML"),
         ("a.json", None, "there is no such file"),
@@ -173,6 +176,21 @@ async def test_every_other_answer_is_told_without_secrets_and_brings_no_list(ser
     assert "hunter2" not in problem
     assert "Flink" not in problem
     assert len(server.asked) == 1
+
+
+async def test_a_list_becomes_targets_in_a_thread_beside_the_event_loop(served, notes, monkeypatch):
+    _, url = served
+    threads = []
+
+    def found_in(*args):
+        threads.append(threading.current_thread())
+        return Found()
+
+    monkeypatch.setattr(finding, "found_in", found_in)
+    assert await HttpFinder(HttpSd("consul", url), ANYWHERE, pause=no_pause).ask(notes)
+
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
 
 
 async def test_a_server_that_is_away_is_told(notes):

@@ -81,6 +81,9 @@ def test_credentials_with_tls_never_go_over_plain_http():
         ([{"targets": ["a:1"], "labels": {"a": 1}}], "not texts by name"),
         ([{"targets": ["a:1"], "labels": []}], None),
         ([{"targets": [f"h{n}:1" for n in range(FOUND_MAX + 1)]}], f"more than {FOUND_MAX}"),
+        ([{"targets": ["a:1"] * (FOUND_MAX + 1)}], f"more than {FOUND_MAX}"),
+        ([{"targets": ["/"] * (FOUND_MAX + 1)}], f"more than {FOUND_MAX}"),
+        ([{"targets": ["a:1"] * FOUND_MAX}], None),
     ],
 )
 def test_a_list_of_another_form_is_not_taken_at_all(document, words):

@@ -87,7 +87,10 @@ def is_readable(deployment: Mapping[str, Any]) -> bool:
     """
     if _at(deployment, "status", "jobManagerDeploymentStatus") == "READY":
         return True
-    return bool(_at(deployment, "status", "jobStatus", "startTime"))
+    if _at(deployment, "status", "jobStatus", "startTime"):
+        return True
+    # A session cluster has no job of its own. The operator notes this once the JobManager has answered it.
+    return bool(_at(deployment, "status", "clusterInfo"))
 
 
 def cluster_of(deployment: Mapping[str, Any]) -> FlinkCluster:

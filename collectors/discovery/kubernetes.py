@@ -32,6 +32,7 @@ class KubernetesFinder:
         self._hosts = AllowedHosts((), limits.rules)
         self._pause = pause
         self._followers: list[ScopeFollower] = []
+        self._were_readable: frozenset[Key] = frozenset()
 
     async def run(self, notes: Notes, stop: asyncio.Event) -> None:
         """Follow until ``stop`` is set."""
@@ -82,11 +83,15 @@ class KubernetesFinder:
                 deployments |= objects
             if scope.selector == self._section.selector:
                 selected[scope.kind] += objects.values()
+        # A cluster that was once ready stays until its object is deleted, because its failure has to be seen.
+        self._were_readable = frozenset(
+            key for key, document in deployments.items() if key in self._were_readable or is_readable(document)
+        )
         targets: list[DeclaredTarget] = []
         left_out: list[str] = []
         for namespace, name in sorted(chosen(selected, deployments)):
             document = deployments[namespace, name]
-            if not is_readable(document):
+            if (namespace, name) not in self._were_readable:
                 continue
             try:
                 targets.append(self._target(document))

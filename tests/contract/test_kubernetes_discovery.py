@@ -115,6 +115,19 @@ async def test_changes_are_seen_while_they_happen(server, section):
         await notes.until(lambda: notes.names == set())
 
 
+async def test_a_session_cluster_whose_job_manager_fails_stays_a_target(server, section):
+    await server.put(flink_deployment("a"))
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names == {"flink/a"})
+        await server.put(flink_deployment("a", status={"jobManagerDeploymentStatus": "ERROR"}))
+        # The next object shows that the change before it was seen.
+        await server.put(flink_deployment("b"))
+        await notes.until(lambda: "flink/b" in notes.names)
+        assert notes.names == {"flink/a", "flink/b"}
+        await server.delete("flinkdeployments", "flink", "a")
+        await notes.until(lambda: notes.names == {"flink/b"})
+
+
 async def test_blue_and_green_and_session_clusters_are_chosen_by_what_the_selector_matches(server, section):
     for color in ("blue", "green"):
         await server.put(flink_deployment(f"pay-{color}", owner="pay"))

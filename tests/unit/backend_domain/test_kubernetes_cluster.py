@@ -54,6 +54,8 @@ def test_blue_and_green_have_the_identity_of_their_parent():
         ({"jobManagerDeploymentStatus": "DEPLOYED_NOT_READY"}, False),
         ({"jobManagerDeploymentStatus": "MISSING", "jobStatus": {"jobId": "a"}}, False),
         ({"jobManagerDeploymentStatus": "ERROR", "jobStatus": {"startTime": "1"}}, True),
+        ({"jobManagerDeploymentStatus": "ERROR", "clusterInfo": {"flink-version": "2.0.0"}}, True),
+        ({"jobManagerDeploymentStatus": "DEPLOYING", "clusterInfo": {}}, False),
         ({"jobManagerDeploymentStatus": "DEPLOYING", "jobStatus": {"startTime": "1"}}, True),
     ],
 )

@@ -53,9 +53,11 @@ class DeclaredSet:
     """All targets of one source, such as a file. A set replaces the earlier set of its source, and nothing else.
 
     ``source`` names the source, and stays the same over restarts. ``origin`` decides which addresses the collectors may
-    connect to: all for ``CONFIGURATION``.
+    connect to: all for ``CONFIGURATION``. The earlier targets whose label ``namespace`` is in ``unread`` stay, because
+    their namespace could not be read.
     """
 
     source: str
     targets: tuple[DeclaredTarget, ...]
     origin: TargetOrigin = TargetOrigin.CONFIGURATION
+    unread: tuple[str, ...] = field(default=(), kw_only=True)

@@ -99,14 +99,18 @@ class DeclaredFile(DeclaredSet):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a section found at one time. ``left_out`` has a sentence for each entry that is no target, and why."""
+    """What a section found at one time. ``left_out`` has a sentence for each entry that is no target, and why.
+
+    ``unread`` are the namespaces that were not read. Their earlier targets stay.
+    """
 
     targets: tuple[DeclaredTarget, ...] = ()
     left_out: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     def declared(self, source: str) -> DeclaredSet:
         """Return the set that replaces the targets of ``source``."""
-        return DeclaredSet(source, self.targets, TargetOrigin.DISCOVERY)
+        return DeclaredSet(source, self.targets, TargetOrigin.DISCOVERY, unread=self.unread)
 
 
 def source_of(file_source: str, section: str) -> str:

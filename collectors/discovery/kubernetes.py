@@ -1,13 +1,14 @@
 """Finds Flink clusters in Kubernetes by the resources of flink-kubernetes-operator.
 
-Nothing is noted until every list of the section was read once, so a start that sees only a part ends no target. While a
-list cannot be read, its objects stay as they were last seen, and the problem is told.
+Nothing is noted until every list of the section was read once or has a problem, so a start that sees only a part ends
+no target. A namespace of which a list was never read keeps its earlier targets. While a list cannot be read again, its
+objects stay as they were last seen. The problem is told in both cases.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final
 
 from backend.domain.connection import Reach
@@ -69,16 +70,20 @@ class KubernetesFinder:
 
     def _note(self, notes: Notes) -> None:
         problems = [f.problem for f in self._followers if f.problem is not None]
-        if all(f.objects is not None for f in self._followers):
-            notes.found(self._found())
+        unread = {f.scope.namespace for f in self._followers if f.objects is None}
+        failed = {f.scope.namespace for f in self._followers if f.problem is not None}
+        if unread <= failed and unread < {f.scope.namespace for f in self._followers}:
+            notes.found(self._found(unread))
         if problems:
             notes.failed("; ".join(problems[:3]))
 
-    def _found(self) -> Found:
+    def _found(self, unread: Set[str | None]) -> Found:
         deployments: dict[Key, Mapping[str, Any]] = {}
         selected: dict[Kind, list[Mapping[str, Any]]] = {kind: [] for kind in Kind}
         for follower in self._followers:
             objects, scope = follower.objects or {}, follower.scope
+            if scope.namespace in unread:
+                continue
             if scope.kind is Kind.DEPLOYMENT and not scope.selector:
                 deployments |= objects
             if scope.selector == self._section.selector:
@@ -97,7 +102,7 @@ class KubernetesFinder:
                 targets.append(self._target(document))
             except (UnreadableError, InvalidInputError) as error:
                 left_out.append(f"{Kind.DEPLOYMENT} {namespace}/{name} {error}")
-        return Found(tuple(targets), tuple(left_out))
+        return Found(tuple(targets), tuple(left_out), tuple(sorted(n for n in unread if n is not None)))
 
     def _target(self, document: Mapping[str, Any]) -> DeclaredTarget:
         cluster = cluster_of(document)

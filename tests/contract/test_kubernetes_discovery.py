@@ -199,6 +199,19 @@ async def test_a_missing_permission_is_told_with_its_cure_and_ends_no_target(ser
         await notes.until(lambda: notes.names == {"flink/a"} and notes.problem is None)
 
 
+async def test_a_namespace_that_is_forbidden_hides_no_other_one(server, section):
+    await server.put(flink_deployment("a"))
+    await server.put(flink_deployment("b", "other"))
+    server.forbidden = {("flinksessionjobs", "other")}
+    async with finding(section(namespaces=("flink", "other"))) as notes:
+        await notes.until(lambda: notes.names is not None and notes.problem is not None)
+        assert (notes.names, notes.newest.unread) == ({"flink/a"}, ("other",))
+        assert "namespace other: HTTP 403" in notes.problem
+        server.forbidden = set()
+        await notes.until(lambda: notes.names == {"flink/a", "other/b"} and notes.problem is None)
+        assert notes.newest.unread == ()
+
+
 async def test_an_operator_without_the_newer_kinds_is_enough(server, section):
     await server.put(flink_deployment("a"))
     server.unknown = {"flinkbluegreendeployments", "flinksessionjobs"}

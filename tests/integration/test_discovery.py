@@ -80,6 +80,20 @@ async def test_1000_clusters_with_a_churn_of_50_a_minute_cost_a_few_statements_f
     assert first <= {t.id for t in await repository.list_all()}
 
 
+async def test_the_targets_of_a_namespace_that_was_not_read_stay(engine, clock):
+    def of(namespace):
+        return DeclaredTarget(f"http://{namespace}:1", namespace, labels={"namespace": namespace})
+
+    declared, repository = DeclaredTargets(engine), TargetRepository(engine)
+    plain = DeclaredTarget("http://plain:1", "plain")
+    for found in (Found((of("x"), of("y"), plain)), Found((of("z"),), unread=("y",))):
+        await declared.apply(found.declared(SOURCE), place="p", at=clock.now())
+    clock.at += timedelta(seconds=GRACE_S + 1)
+    await declared.end_missing(SOURCE, grace_s=GRACE_S, at=clock.now())
+
+    assert {t.url for t in await repository.list_all()} == {"http://y:1", "http://z:1"}
+
+
 async def test_sources_below_a_file_are_found_by_their_name_only(engine):
     declared = DeclaredTargets(engine)
     for source in ("a/x", "a/y", "ab/x", "a"):

@@ -126,6 +126,9 @@ class DeclaredTargets:
                 if reason is not None:
                     refused.append(RefusedTarget(target.url, reason))
             missing = _MISS.where(~among(_TARGET.url, urls)) if urls else _MISS
+            if declared.unread:
+                namespace = func.coalesce(_TARGET.labels["namespace"].astext, "")
+                missing = missing.where(namespace.not_in(declared.unread))
             await connection.execute(missing, {"source": declared.source, "at": at})
             return tuple(refused)
 

@@ -207,17 +207,19 @@ class DriverCollector:
                 query.is_handed_on = job.state is JobState.ENDED
             if query.is_handed_on and (is_replaced or not is_listed):
                 del self._queries[run]
-        return jobs + self._absent(attempt, jobs)
+        return jobs + self._gone(attempt, jobs)
 
-    def _absent(self, attempt: Attempt, jobs: list[JobObservation]) -> list[JobObservation]:
-        """Return the open runs without an execution in the list: those of an earlier application have ended.
+    def _gone(self, attempt: Attempt, jobs: list[JobObservation]) -> list[JobObservation]:
+        """Return the open runs without an execution in the list.
 
-        Other SQL executions of the application push those of a query out of the list while it runs.
+        Those of an earlier application have ended, and those of a query with a newer run. Others may still run: other
+        SQL executions of the application push those of a query out of the list.
         """
         listed = {EngineRunId(f"{query}/{run}") for query, run in self._queries} | {j.engine_run_id for j in jobs}
+        queries = {query for query, _ in self._queries}
         absent = [
             JobObservation(key[0], name, JobState.ENDED, NOT_LISTED, key[1])
-            if key in self._of_earlier or key[1] < attempt.started_at
+            if key in self._of_earlier or key[1] < attempt.started_at or key[0].partition("/")[0] in queries
             else JobObservation(key[0], name, JobState.UNKNOWN, "ACTIVE", key[1], problems=(_ABSENT,))
             for key, name in self._open.items()
             if key[0] not in listed

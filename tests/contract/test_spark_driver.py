@@ -259,6 +259,19 @@ async def test_a_run_of_before_a_restart_has_ended_only_if_it_is_older_than_the_
     assert [(job.state, batches(job)) for job in third.jobs] == [(JobState.RUNNING, [(6, "completed")])]
 
 
+async def test_a_run_of_before_a_restart_has_ended_if_the_list_has_another_run_of_its_query():
+    driver = Driver([row(0, 0, run=RUN.replace("1", "2"))])
+    began_ms = driver.app["attempts"][0]["startTimeEpoch"] + 1000
+    known = {(EngineRunId(f"{QUERY}/{RUN}"), from_epoch_ms(began_ms)): KnownRun("orders-app: orders", 5)}
+    async with served(driver, known) as collector:
+        found = await poll(collector)
+
+    assert [(job.state, job.engine_state) for job in found.jobs] == [
+        (JobState.RUNNING, "ACTIVE"),
+        (JobState.ENDED, "NOT LISTED"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

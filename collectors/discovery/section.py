@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 LOOK_S: Final = 2.0
 """The section stores at most one list in this time, so a burst of changes is one transaction."""
 _SEEN_EVERY_S: Final = 10.0
-_REFUSED_AGAIN_S: Final = 30.0
+_AGAIN_S: Final = 30.0
 _TOLD_MAX: Final = 5
 
 
@@ -93,9 +93,7 @@ class SectionKeeper:
         """
         now_s = self._clock.monotonic_s()
         self._told_failure = self._failure
-        # A refused target is free once its other owner lets it go, so it is tried again.
-        is_due = self._has_refused and now_s - self._stored_s >= _REFUSED_AGAIN_S
-        if self._found is not None and (self._found != self._stored or is_due):
+        if self._found is not None and (self._found != self._stored or await self._is_due(self._found, now_s)):
             await self._store_list(self._found, now_s)
         self.state.problem = self._failure or self._told
         is_unseen = self._seen_s is None or now_s - self._seen_s >= _SEEN_EVERY_S
@@ -110,6 +108,16 @@ class SectionKeeper:
             self._seen_s = now_s
             if ended:
                 _log.info("targets ended, because they are no longer found", source=self._source, targets=ended)
+
+    async def _is_due(self, found: Found, now_s: float) -> bool:
+        """Return whether a list that is stored already is stored again. An old list is not: another collector may have
+        a newer one.
+        """
+        if self._failure is not None or now_s - self._stored_s < _AGAIN_S:
+            return False
+        self._stored_s = now_s
+        # A refused target is free once its other owner lets it go, so it is tried again.
+        return self._has_refused or await self._store.differs(self._source, [t.url for t in found.targets])
 
     async def _store_list(self, found: Found, now_s: float) -> None:
         refused = await self._store.apply(found.declared(self._source), place=self._place, at=self._clock.now())

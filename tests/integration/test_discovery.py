@@ -94,6 +94,23 @@ async def test_the_targets_of_a_namespace_that_was_not_read_stay(engine, clock):
     assert {t.url for t in await repository.list_all()} == {"http://y:1", "http://z:1"}
 
 
+async def test_the_new_targets_stay_though_another_collector_stored_an_older_list(engine, clock):
+    declared = DeclaredTargets(engine)
+    keeper = SectionKeeper(SOURCE, "http://sd", declared, clock=clock, pause=None)
+    keeper.found(Found((cluster(1), cluster(2))))
+    await keeper.look()
+    urls = [cluster(1).url, cluster(2).url]
+    assert not await declared.differs(SOURCE, urls)
+    await declared.apply(Found((cluster(1),)).declared(SOURCE), place="http://sd", at=clock.now())
+    assert await declared.differs(SOURCE, urls)
+    clock.at += timedelta(seconds=30)
+    await keeper.look()
+
+    assert not await declared.differs(SOURCE, urls)
+    assert await declared.differs("another", urls)
+    assert await declared.differs(SOURCE, urls[:1])
+
+
 async def test_sources_below_a_file_are_found_by_their_name_only(engine):
     declared = DeclaredTargets(engine)
     for source in ("a/x", "a/y", "ab/x", "a"):

@@ -7,7 +7,7 @@ and its history stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -72,6 +72,9 @@ _MISS = (
     .where(_TARGET.declared_by == bindparam("source"), _TARGET.removed_at.is_(None), _TARGET.missing_since.is_(None))
     .values(missing_since=bindparam("at"))
 )
+_PRESENT = select(_TARGET.url).where(
+    _TARGET.declared_by == bindparam("source"), _TARGET.removed_at.is_(None), _TARGET.missing_since.is_(None)
+)
 _END = (
     update(tables.targets)
     .where(_TARGET.missing_since <= bindparam("before"), _TARGET.removed_at.is_(None))
@@ -131,6 +134,16 @@ class DeclaredTargets:
                 missing = missing.where(namespace.not_in(declared.unread))
             await connection.execute(missing, {"source": declared.source, "at": at})
             return tuple(refused)
+
+    async def differs(self, source: str, urls: Sequence[str]) -> bool:
+        """Return whether the newest set of ``source`` that is stored has other targets than ``urls``.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        async with reading(self._engine) as connection:
+            stored = await connection.scalars(_PRESENT, {"source": source})
+            return set(stored) != set(urls)
 
     async def rename(self, old: str, new: str) -> None:
         """Give the targets of the source ``old`` to ``new``. If ``old`` was never read, only its problem is forgotten.

@@ -35,6 +35,10 @@ class Store:
         self.seen = 0
         self.refused = []
         self.is_away = False
+        self.is_other_list = False
+
+    async def differs(self, source, urls):
+        return self.is_other_list
 
     async def apply(self, declared, *, place, at):
         if self.is_away:
@@ -134,6 +138,31 @@ async def test_a_target_of_another_owner_is_tried_again_after_a_while(store, clo
 
     assert len(store.sets) == 2
     assert (keeper.state.problem, keeper.state.target_count) == (None, 1)
+
+
+async def test_an_old_list_never_replaces_that_of_another_collector(store, clock, keeper):
+    store.refused, store.is_other_list = [Refused("http://a", "is already watched")], True
+    keeper.found(Found((A,)))
+    await keeper.look()
+    keeper.failed("HTTP 500")
+    clock.at += timedelta(seconds=60)
+    await keeper.look()
+
+    assert len(store.sets) == 1
+
+
+async def test_a_list_is_stored_again_if_another_collector_stored_an_older_one(store, clock, keeper):
+    keeper.found(Found((A,)))
+    await keeper.look()
+    clock.at += timedelta(seconds=30)
+    await keeper.look()
+    assert len(store.sets) == 1
+    store.is_other_list = True
+    clock.at += timedelta(seconds=30)
+    for _ in range(2):
+        await keeper.look()
+
+    assert len(store.sets) == 2
 
 
 async def test_a_store_that_was_away_gets_the_list_later(store, keeper):

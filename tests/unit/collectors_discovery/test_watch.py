@@ -24,6 +24,9 @@ class Store:
         self.targets[declared.source] = [t.url for t in declared.targets]
         return ()
 
+    async def differs(self, source, urls):
+        return False
+
     async def rename(self, old, new):
         self.targets[new] = self.targets.pop(old)
 

@@ -107,6 +107,7 @@ AREAS = {
         "integration/test_target_credentials_api.py",
         "contract/test_target_connections.py",
         "integration/test_toy_collector.py",
+        "integration/test_other_runs.py",
         "integration/test_spark_causes.py",
         "integration/test_spark_jar.py",
         "integration/test_spark_listener_runs.py",

@@ -31,7 +31,8 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/usual-range?to=``                      -> history.UsualOut
 * ``/api/v1/jobs/{job}/annotations`` (GET, POST annotations.AnnotationIn -> 201) -> Page[annotations.AnnotationOut]
 * ``/api/v1/annotations`` (POST annotations.AnnotationsIn -> 201) -> Page[annotations.AnnotationOut], one for each job
-* ``/api/v1/jobs/{job}/annotations/{annotation}``, ``/api/v1/annotations/{annotation}`` (DELETE)
+* ``/api/v1/jobs/{job}/annotations/{annotation}`` (DELETE)
+* ``/api/v1/annotations/{annotation}`` (DELETE)
 * ``/api/v1/jobs/{job}/rollups``                              -> Page[rollups.RollupHourOut], newest hour first
 * ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
 * ``/api/v1/jobs/{job}/backpressure/history``                 -> pressure_history.PressureHistoryOut
@@ -265,8 +266,7 @@ class TargetTestOut(Model):
     summary: str | None = None  # What answers, in words; null if ``engine`` and ``engine_version`` say it.
     problem: str | None = None
     failure: Annotated[str, one_of(ConnectionFailure)] | None = None
-    """What failed first: the name, TCP, the proxy, TLS (untrusted, expired, wrong name, client certificate), the status
-    of the answer, a redirect, a login page, or that another program answers."""
+    """What failed first: the name, TCP, the proxy, TLS, the status, a redirect, a login page, or another program."""
     cure: str | None = None
     """What to do about ``failure``."""
     root: str | None = None

@@ -416,10 +416,10 @@ class Weight:
         self._session.send("Network.enable")
         page.add_init_script(
             """window.shifts = 0;
-            // On a busy machine, an answer is late, and the line that says so moves the page.
+            // On a busy machine, an answer or a reading is late, and the line that says so moves the page.
             addEventListener('DOMContentLoaded', () => {
                 const style = document.createElement('style');
-                style.textContent = '#api-silence { display: none !important; }';
+                style.textContent = '#api-silence, #fleet-stale { display: none !important; }';
                 document.head.append(style);
             });
             new PerformanceObserver(list => list.getEntries().forEach(

@@ -15,6 +15,7 @@ from collectors.flink.kind import FLINK
 from collectors.kinds import find_kind
 from collectors.probe import probe
 from collectors.settings import change_settings
+from collectors.spark.kind import SPARK
 
 pytestmark = pytest.mark.anyio
 URL = "http://target:1234"
@@ -36,7 +37,7 @@ def test_the_entry_point_of_that_name_is_the_collector(installed):
     installed(flink="collectors.flink.kind:FLINK", spark="collectors.spark.kind:SPARK")
 
     assert find_kind("flink", url=URL) is FLINK
-    assert find_kind("spark", url=URL).open is None
+    assert find_kind("spark", url=URL) is SPARK
 
 
 def test_a_kind_that_is_not_installed_is_an_error_on_the_target_that_lists_the_installed_ones(installed):

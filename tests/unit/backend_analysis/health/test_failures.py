@@ -79,7 +79,8 @@ def refused(number, *pending, of_source=()):
 
 IN_TURN = ((3,), (2, 3), (1, 2, 3), (2, 3), (1, 2, 3), (2, 3))
 MIXED = ((3,), (0, 3), (1, 3), (2, 3), (1, 2, 3), (0, 3))
-ALONE = ((3,), (3,), (3,), (2, 3), (3,), (1, 2, 3))
+OFTEN_ALONE = ((3,), (3,), (3,), (2, 3), (3,), (1, 2, 3))
+ALONE = ((3,), (3,), (3,), (2, 3), (3,), (3,))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,7 @@ ALONE = ((3,), (3,), (3,), (2, 3), (3,), (1, 2, 3))
     [
         pytest.param(IN_TURN, VerdictKind.STORE, Confidence.MEDIUM, id="the last in turn"),
         pytest.param(MIXED, VerdictKind.FAILING_SUBTASK, Confidence.MEDIUM, id="beside changing others"),
+        pytest.param(OFTEN_ALONE, VerdictKind.FAILING_SUBTASK, Confidence.MEDIUM, id="alone in four of six"),
         pytest.param(ALONE, VerdictKind.FAILING_SUBTASK, Confidence.HIGH, id="mostly alone"),
     ],
 )

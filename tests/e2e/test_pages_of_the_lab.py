@@ -85,7 +85,7 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         expect(page.locator("#lab-head-a")).not_to_have_text(before, use_inner_text=True)
         assert overflowing(page) == []
         assert small_targets(page) == []
-        assert weight.shifts() < _SHIFTS_MAX
+        assert weight.shifts() < _SHIFTS_MAX, weight.moved()
         chosen, head = page.locator("#lab-pick").input_value(), page.locator("#lab-head-a").inner_text()
 
         address = page.url

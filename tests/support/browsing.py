@@ -416,6 +416,7 @@ class Weight:
         self._session.send("Network.enable")
         page.add_init_script(
             """window.shifts = 0;
+            window.moved = [];
             // On a busy machine, an answer or a reading is late, and the line that says so moves the page.
             addEventListener('DOMContentLoaded', () => {
                 const style = document.createElement('style');
@@ -423,7 +424,14 @@ class Weight:
                 document.head.append(style);
             });
             new PerformanceObserver(list => list.getEntries().forEach(
-                e => { if (!e.hadRecentInput) window.shifts += e.value; }
+                e => {
+                    if (e.hadRecentInput) return;
+                    window.shifts += e.value;
+                    const place = r => `${r.left},${r.top} ${r.width}x${r.height}`;
+                    const moved = e.sources.map(s => `${s.node?.id || s.node?.className || s.node?.nodeName}:`
+                        + ` ${place(s.previousRect)} to ${place(s.currentRect)}`);
+                    window.moved.push(`${e.value.toFixed(4)} at ${Math.round(e.startTime)} ms: ${moved.join('; ')}`);
+                }
             )).observe({type: 'layout-shift', buffered: true})"""
         )
 
@@ -433,6 +441,10 @@ class Weight:
     def forget_files(self) -> None:
         """Empty the browser's cache, as for a viewer who opens the service for the first time."""
         self._session.send("Network.clearBrowserCache")
+
+    def moved(self) -> list[str]:
+        """Return what moved since the page was loaded, for the message of a test: value, time, and from where to where."""
+        return list(self._page.evaluate("window.moved"))
 
     def shifts(self) -> float:
         """Return the sum of the layout shifts since the page was loaded, without those caused by the viewer."""

@@ -45,6 +45,9 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         page.keyboard.press("ArrowRight")
         expect(page).to_have_url(re.compile(r"duration=30"))
         # The other settings open with the keyboard. A value that cannot be used is said at its field.
+        # They push down what is below them. On a busy machine, that is later than the half second after the key in which
+        # the browser takes a shift for one that the viewer caused.
+        before_open = weight.shifts()
         focus(page.locator("#lab-more-summary"))
         page.keyboard.press("Enter")
         field = page.locator(".lab-setting", has_text="execution.buffer-timeout.interval")
@@ -53,6 +56,7 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         expect(page).to_have_url(re.compile(r"execution\.buffer-timeout\.interval=soon"))
         assert overflowing(page) == []
         assert small_targets(page) == []
+        by_opening = weight.shifts() - before_open
         field.locator("input").fill("")
         expect(field.locator(".lab-problem")).to_be_empty()
         page.locator("#lab-more-summary").click()
@@ -85,7 +89,7 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         expect(page.locator("#lab-head-a")).not_to_have_text(before, use_inner_text=True)
         assert overflowing(page) == []
         assert small_targets(page) == []
-        assert weight.shifts() < _SHIFTS_MAX, weight.moved()
+        assert weight.shifts() - by_opening < _SHIFTS_MAX, weight.moved()
         chosen, head = page.locator("#lab-pick").input_value(), page.locator("#lab-head-a").inner_text()
 
         address = page.url

@@ -443,7 +443,7 @@ class Weight:
         self._session.send("Network.clearBrowserCache")
 
     def moved(self) -> list[str]:
-        """Return what moved since the page was loaded, for the message of a test: value, time, and from where to where."""
+        """Return what moved since the page was loaded, for the message of a test: value, time and places."""
         return list(self._page.evaluate("window.moved"))
 
     def shifts(self) -> float:

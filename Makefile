@@ -110,7 +110,7 @@ checked:
 
 # Each process of the tests needs the bytecode. If they started at once, all of them would compile it.
 tested: compiled
-	$(PYTEST) -m "not slow" -n 4 $(ARGS)
+	$(PYTEST) -m "not slow" -n 3 $(ARGS)
 endif
 
 # The collection compiles every test and every module that the tests import. The tests themselves report its errors.

@@ -45,8 +45,8 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         page.keyboard.press("ArrowRight")
         expect(page).to_have_url(re.compile(r"duration=30"))
         # The other settings open with the keyboard. A value that cannot be used is said at its field.
-        # They push down what is below them. On a busy machine, that is later than the half second after the key in which
-        # the browser takes a shift for one that the viewer caused.
+        # They push down what is below them. On a busy machine, that is more than half a second after the key, so the
+        # browser does not see that the viewer caused it.
         before_open = weight.shifts()
         focus(page.locator("#lab-more-summary"))
         page.keyboard.press("Enter")

@@ -35,6 +35,8 @@ from collectors.spark.history_server import HistoryServer
 REPLACED: Final = "REPLACED"
 """The engine state of a run after which the driver began a newer run of its query. It did not fail."""
 QUIET_AFTER: Final = timedelta(minutes=10)
+# Other SQL executions push the batches of a query with a long trigger out of the list while it runs.
+_LEFT_AFTER: Final = timedelta(days=1)
 PAGE: Final = 500
 _PAGES_MAX = 8
 _OVERLAP = 20
@@ -296,7 +298,7 @@ def _job(
     state, engine_state, ended_at = JobState.RUNNING, "ACTIVE", None
     if has_failed or is_replaced:
         state, engine_state, ended_at = JobState.ENDED, "FAILED" if has_failed else REPLACED, last.ended_at
-    elif quiet_for > QUIET_AFTER and not is_listed:
+    elif quiet_for > _LEFT_AFTER and not is_listed:
         state, engine_state = JobState.ENDED, NOT_LISTED
     elif quiet_for > QUIET_AFTER and last.status is CheckpointStatus.COMPLETED:
         state = JobState.UNKNOWN

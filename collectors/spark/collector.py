@@ -163,16 +163,20 @@ class LogCollector:
         return sum(app.read_ms is None for app in self._apps.values())
 
     async def observe(self, listed: list[Attempt], now: datetime, began_s: float) -> Observation:
-        """Read what has grown of the listed applications, and return what is new."""
+        """Read what has grown of the listed applications, and return what is new.
+
+        The ages of logs are judged on the clock that dates them.
+        """
+        ahead = timedelta(0) if self.options.is_dated_by_list else self.source.clock_ahead
         await self._must_be_known(listed)
-        await self._note(listed, now)
+        await self._note(listed, now + ahead)
         if self._reading is None or self._reading.done():
             due = self._due(now)
             self._reading = self.start(self._read_all(due)) if due else None
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=self.options.wait_s)
         self._raise_if_nothing_is_readable()
-        jobs = self._jobs(now)
+        jobs = self._jobs(now + ahead)
         duration_ms = round(1000 * (self.monotonic_s() - began_s))
         return Observation(
             target_id=self.target_id,
@@ -181,6 +185,7 @@ class LogCollector:
             engine_version=self.source.version,
             jobs=tuple(jobs),
             cost=self.source.cost.taken(duration_ms),
+            clock_offset_ms=round(ahead / timedelta(milliseconds=1)),
         )
 
     async def _must_be_known(self, listed: list[Attempt]) -> None:

@@ -134,7 +134,9 @@ class DriverCollector:
             self.forget()
         rows, lost_count = await self._executions(attempt)
         self._app_id = attempt.app_id
-        jobs = self._jobs(attempt, rows, lost_count, now)
+        # Batches have times of the driver's clock, so their ages are judged on it.
+        ahead = self.server.clock_ahead
+        jobs = self._jobs(attempt, rows, lost_count, now + ahead)
         return Observation(
             target_id=self.target_id,
             observed_at=now,
@@ -142,6 +144,7 @@ class DriverCollector:
             engine_version=self.server.version,
             jobs=tuple(jobs),
             cost=self.server.cost.taken(round(1000 * (self.monotonic_s() - began_s))),
+            clock_offset_ms=round(ahead / timedelta(milliseconds=1)),
         )
 
     async def _executions(self, attempt: Attempt) -> tuple[list[Execution], int]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from backend.domain.engines import SPARK_HISTORY, EngineCapabilities
@@ -41,6 +41,11 @@ class SparkTransport(Protocol):
     @property
     def url(self) -> str:
         """The target's root URL without credentials, for messages."""
+        ...
+
+    @property
+    def clock_ahead(self) -> timedelta | None:
+        """By how much the server's clock is ahead of ours; None if its answers have no date."""
         ...
 
     async def get(self, path: str) -> bytes:
@@ -100,6 +105,11 @@ class HistoryServer:
         return self.transport.url
 
     @property
+    def clock_ahead(self) -> timedelta:
+        """By how much the server's clock is ahead of ours; see ``LogSource``."""
+        return self.transport.clock_ahead or timedelta(0)
+
+    @property
     def engine(self) -> EngineCapabilities:
         """Spark, read from a history server."""
         return SPARK_HISTORY
@@ -112,7 +122,8 @@ class HistoryServer:
         """Ask for the list of applications; see ``LogSource``."""
         if self.version is None:
             await self.check()
-        return applications.attempts_in(await self.get(applications.listing(since)))
+        # The first answer has shown the server's clock.
+        return applications.attempts_in(await self.get(applications.listing(since + self.clock_ahead)))
 
     async def look_up(self, attempt: Attempt) -> list[Attempt]:
         """Ask for one application; see ``LogSource``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from backend.domain.engines import EngineCapabilities
@@ -47,6 +47,11 @@ class LogSource(Protocol):
         ...
 
     @property
+    def clock_ahead(self) -> timedelta:
+        """By how much the clock that dates the logs is ahead of ours, as far as its newest answer shows."""
+        ...
+
+    @property
     def engine(self) -> EngineCapabilities: ...
 
     @property
@@ -62,7 +67,7 @@ class LogSource(Protocol):
         ...
 
     async def list_since(self, since: datetime) -> list[Attempt]:
-        """Return the attempts of the running applications, and of those that ended after ``since``.
+        """Return the attempts of the running applications, and of those that ended after ``since`` on our clock.
 
         Raises:
             TargetUnavailableError, TargetProtocolError: as ``collectors.base.Collector.collect``.

@@ -86,7 +86,7 @@ from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
 from backend.contracts.growth import GrowthOut
 from backend.contracts.links import LinkTemplate, LinkTemplates
-from backend.contracts.micro_batches import MicroBatchOut
+from backend.contracts.micro_batches import MicroBatchOut, WithBatches
 from backend.contracts.model import Model, OneLine, StrictBool, one_of
 from backend.contracts.phase_bars import SubtaskPhasesOut as SubtaskPhasesOut
 from backend.contracts.phase_bars import VertexPhasesOut as VertexPhasesOut
@@ -473,7 +473,7 @@ class RunOut(Model):
     checkpoint_count: int
 
 
-class JobDetailOut(JobOut):
+class JobDetailOut(WithBatches, JobOut):
     """A job, with the graph, settings and counters of its current run."""
 
     health: Health
@@ -496,8 +496,6 @@ class JobDetailOut(JobOut):
     """
     read_at_engine: datetime | None = None
     """When the job was last read, on the engine's clock."""
-    batches: list[MicroBatchOut] = []
-    """Spark only: the newest micro-batches of the current run, oldest first."""
     signs: list[PressureSignOut] = []
     """Spark only: signs of backpressure, because Spark does not measure backpressure itself."""
     growth: GrowthOut | None = None

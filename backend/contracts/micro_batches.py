@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from backend.contracts.channels import BatchChannelOut, ChannelOut, DisagreementOut
 from backend.contracts.model import Model
 from backend.domain.micro_batch import BatchPhase
 from backend.domain.verdict import Basis
@@ -71,3 +72,16 @@ class MicroBatchOut(Model):
     state: BatchStateOut | None
     """Null for a query without state."""
     sources: list[BatchSourceOut]
+    channels: list[BatchChannelOut] = []
+    """The channels that reported the batch. Empty if the run has one channel, from which every value is."""
+    disagreements: list[DisagreementOut] = []
+    """Values of which two channels report something else."""
+
+
+class WithBatches(Model):
+    """The micro-batches of a job, and where they are read."""
+
+    batches: list[MicroBatchOut] = []
+    """Spark only: the newest micro-batches of the current run, oldest first."""
+    channels: list[ChannelOut] = []
+    """Spark only: the targets that report the current run, the one that says its state first."""

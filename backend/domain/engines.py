@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from backend.domain import flink_options
+from backend.domain.channel import Channel
 from backend.domain.web_ui import WebUi
 
 
@@ -92,6 +93,8 @@ class EngineCapabilities:
     name: str
     source: str
     """The source of the readings as a phrase, such as ``REST API of the cluster``."""
+    channel: Channel | None = None
+    """The kind of channel, if several targets can report one run; then the run's id at the engine identifies it."""
     is_pushed: bool = False
     """Whether the engine's jobs send their own readings, with times from their own clocks.
 
@@ -323,6 +326,7 @@ SPARK: Final = EngineCapabilities(
     kind="spark",
     name="Spark",
     source="the listener in the query's driver",
+    channel=Channel.LISTENER,
     is_pushed=True,
     has_unique_run_ids=True,
     is_micro_batched=True,
@@ -338,9 +342,14 @@ SPARK: Final = EngineCapabilities(
     settings_formats=(SettingsFormat.SPARK_OPTIONS,),
 )
 
-SPARK_HISTORY: Final = replace(SPARK, source="the event log at Spark's history server", is_pushed=False)
-SPARK_DRIVER: Final = replace(SPARK, source="the REST API of the query's driver", is_pushed=False)
-SPARK_FOLDER: Final = replace(SPARK, source="a folder of event logs", is_pushed=False)
+
+def _read_without_touching(channel: Channel, source: str) -> EngineCapabilities:
+    return replace(SPARK, source=source, channel=channel, is_pushed=False)
+
+
+SPARK_HISTORY: Final = _read_without_touching(Channel.HISTORY_SERVER, "the event log at Spark's history server")
+SPARK_DRIVER: Final = _read_without_touching(Channel.DRIVER, "the REST API of the query's driver")
+SPARK_FOLDER: Final = _read_without_touching(Channel.EVENT_LOGS, "a folder of event logs")
 """Spark, read without touching the job. What is read then has times of our clock, and a collector polls it."""
 
 

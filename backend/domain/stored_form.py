@@ -12,6 +12,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
+from backend.domain.channel import Channel
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol
 from backend.domain.engines import EngineCapabilities, Rescaling, RestoreRules, SettingKeys, SettingsFormat, described
 from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
@@ -72,7 +73,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
     if document is None:
         return described(kind, version)
     rules, settings, ui = document.get("restore_rules"), document.get("settings"), document.get("web_ui")
-    rescaling = document.get("rescaling")
+    rescaling, channel = document.get("rescaling"), document.get("channel")
     formats = document.get("settings_formats", ())
     values = {
         # Empty texts are not stored. If a name is missing in the document, ``kind`` is its default.
@@ -83,6 +84,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
         "settings": _known(SettingKeys, settings if isinstance(settings, Mapping) else {}),
         "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,
         "web_ui": WebUi(ui) if ui in set(WebUi) else None,
+        "channel": Channel(channel) if channel in set(Channel) else None,
         "rescaling": Rescaling(rescaling) if rescaling in set(Rescaling) else None,
         "settings_formats": tuple(SettingsFormat(f) for f in formats if f in set(SettingsFormat)),
     }

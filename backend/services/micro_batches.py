@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis.queries import micro_batches as analysis
+from backend.analysis.queries.joining import joined
 from backend.contracts import api
+from backend.contracts.channels import BatchChannelOut, ChannelOut, ChannelValueOut, DisagreementOut
 from backend.contracts.micro_batches import BatchPhaseOut, MicroBatchOut
+from backend.domain.channel import BatchReport, Channel, ChannelValue, Disagreement
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.micro_batch import MicroBatch
+from backend.domain.target import TargetState
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
+from backend.store.jobs.channels import channels_of, names_of, reports_of
+from backend.store.jobs.reader import JobRecord
 
 
 async def with_batches(
@@ -23,11 +31,27 @@ async def with_batches(
     return [(r, batches[r.place]) for r in records if r.place in batches]
 
 
-def batch_out(record: CheckpointRecord, batch: MicroBatch) -> MicroBatchOut:
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the channels reported of batches, and the names of their targets."""
+
+    reports: Mapping[CheckpointPlace, Sequence[BatchReport]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+async def reported(connection: AsyncConnection, records: Iterable[CheckpointRecord]) -> Reported:
+    """Return what the channels reported of these batches. Of a run with one channel, nothing is returned."""
+    reports = await reports_of(connection, [r.place for r in records])
+    return Reported(reports, await names_of(connection, {r.target for rows in reports.values() for r in rows}))
+
+
+def batch_out(record: CheckpointRecord, batch: MicroBatch, of: Reported) -> MicroBatchOut:
     """Convert one micro-batch to the API's shape."""
     header = record.header
     named_ms = sum(ms for _, ms in batch.phases_ms)
     duration_ms = header.end_to_end_duration_ms
+    reports = of.reports.get(record.place, ())
+    channels, disagreements = _of_channels(header.checkpoint_id, reports, of.names)
     return MicroBatchOut.of(
         batch,
         header,
@@ -35,7 +59,66 @@ def batch_out(record: CheckpointRecord, batch: MicroBatch) -> MicroBatchOut:
         duration_ms=duration_ms,
         phases=[BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in batch.phases_ms],
         other_ms=None if duration_ms is None or not batch.phases_ms else max(0, duration_ms - named_ms),
+        channels=channels,
+        disagreements=disagreements,
     )
+
+
+def _of_channels(
+    number: int, reports: Sequence[BatchReport], names: Mapping[str, str]
+) -> tuple[list[BatchChannelOut], list[DisagreementOut]]:
+    if not reports:
+        return [], []
+    found = joined(reports)
+    values: dict[str, list[str]] = {report.target: [] for report in reports}
+    for name, target in found.origins:
+        values[target].append(name)
+    channels = [
+        BatchChannelOut(target_id=r.target, target_name=names.get(r.target), channel=r.channel, values=values[r.target])
+        for r in sorted(reports, key=lambda r: (r.channel.rank, r.target))
+    ]
+    return channels, [_disagreement_out(number, d, names) for d in found.disagreements]
+
+
+def _disagreement_out(number: int, disagreement: Disagreement, names: Mapping[str, str]) -> DisagreementOut:
+    kinds = [value.channel for value in disagreement.values]
+    parts = [f"{v.text} ({_called(v, kinds, names)})" for v in disagreement.values]
+    return DisagreementOut(
+        name=disagreement.name,
+        values=[
+            ChannelValueOut.of(v, target_id=v.target, target_name=names.get(v.target)) for v in disagreement.values
+        ],
+        sentence=f"Batch {number}: {disagreement.name} {', '.join(parts)}",
+    )
+
+
+def _called(value: ChannelValue, kinds: Sequence[Channel], names: Mapping[str, str]) -> str:
+    """Return the kind of a channel, with the name of its target if there are several of the kind."""
+    name = names.get(value.target)
+    return f"{value.channel} {name}" if kinds.count(value.channel) > 1 and name is not None else str(value.channel)
+
+
+async def channels_out(connection: AsyncConnection, record: JobRecord, heard_at: datetime) -> list[ChannelOut]:
+    """Return the channels that report the current run of a job. ``heard_at`` is when the run was last read."""
+    run = record.run
+    if run.engine.channel is None:
+        return []
+    found = [
+        ChannelOut.of(channel, is_speaking=channel.target_id == run.target_id)
+        for channel in await channels_of(connection, run.id)
+    ]
+    if not found:
+        only = ChannelOut(
+            target_id=run.target_id,
+            target_name=record.target_name,
+            channel=run.engine.channel,
+            state=run.state,
+            heard_at=heard_at,
+            is_speaking=True,
+            is_watched=record.target_state is not TargetState.PAUSED,
+        )
+        return [only]
+    return sorted(found, key=lambda channel: not channel.is_speaking)
 
 
 def signs_out(

@@ -9,9 +9,9 @@ that does not know whether a write succeeded can repeat it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -34,16 +34,20 @@ from backend.store.checkpoints.progress_writer import write_late_barriers, write
 from backend.store.checkpoints.writer import (
     CheckpointPlan,
     CheckpointTally,
+    HeaderKey,
     StoredHeaders,
     StoredRun,
     copy_checkpoints,
     days_of_checkpoints,
+    header_key,
     plan_checkpoints,
+    renew,
     request_headers,
     stored_headers,
     write_barriers,
     write_headers,
 )
+from backend.store.jobs.joining import Places, forget_verdicts, join_runs, places_of
 from backend.store.jobs.recent_runs import RecentRuns
 from backend.store.jobs.writer import (
     Report,
@@ -279,13 +283,14 @@ class IngestWriter:
             stored = [sifted for sifted in group if sifted.observation.target_id in known.targets]
             totals = {sifted.observation.target_id: _Total() for sifted in stored}
             changes: list[RunChange] = []
-            first, *others = _rounds(known.targets, stored) or [[]]
-            copied = await _copy_runs(cursor, first, known)
+            first, *others = _rounds(known, stored) or [[]]
+            now = self._clock.now()
+            copied = await _copy_runs(cursor, first, now, known)
             for reports in others:
                 async with cursor.connection.pipeline():
                     written.append((copied, await write_states(cursor, copied.runs, copied.checkpoints.tallies)))
                     changes += await _write_rest(cursor, copied, totals)
-                copied = await _copy_runs(cursor, reports)
+                copied = await _copy_runs(cursor, reports, now)
             # These statements and the commit are sent together, because waiting for the response of each of them costs
             # PostgreSQL more CPU time than some of the statements do.
             async with cursor.connection.pipeline():
@@ -305,13 +310,20 @@ class _OutdatedError(Exception):
     """What this process remembered of a run or a target is no longer true."""
 
 
-def _rounds(targets: Mapping[TargetId, TargetKey], group: Sequence[_Sifted]) -> Sequence[Sequence[Report]]:
+def _rounds(known: _Known, group: Sequence[_Sifted]) -> Sequence[Sequence[Report]]:
     """Return the reports of all runs, in rounds. Within a round, rows are locked in the order of the reports.
 
     A run that one observation reports twice is in two rounds, which are written one after the other.
     """
     reports = [
-        Report(targets[s.observation.target_id], job, s.observation.observed_at, s.observation.clock_offset_ms)
+        Report(
+            known.targets[s.observation.target_id],
+            job,
+            s.observation.observed_at,
+            s.observation.clock_offset_ms,
+            s.observation.received_at,
+            known.places.get((s.observation.target_id, job.engine_run_id)),
+        )
         for s in group
         for job in s.observation.jobs
     ]
@@ -339,12 +351,14 @@ class _Known:
     targets: Mapping[TargetId, TargetKey]
     runs: RunRows
     headers: StoredHeaders
+    places: Places
 
 
 async def _look_up(cursor: Cursor, observations: Sequence[Observation]) -> _Known:
     """Lock the targets and the runs of the observations, and read the headers of their checkpoints."""
     engines = {o.target_id: o.engine for o in observations}
-    jobs = [(stored_run_id(o.target_id, o.engine, job), job) for o in observations for job in o.jobs]
+    places = await places_of(cursor, observations)
+    jobs = [(_run_id(o, job, places), job) for o in observations for job in o.jobs]
     of_targets, of_runs, of_headers = (cursor.connection.cursor() for _ in range(3))
     # Each statement sees what was committed before it began. So the headers are read after the locks are held, although
     # all statements are sent at once.
@@ -356,7 +370,13 @@ async def _look_up(cursor: Cursor, observations: Sequence[Observation]) -> _Know
         TargetId(i): TargetKey(TargetId(i), labels.get("deployment") or url, engines[TargetId(i)])
         for i, url, labels in await of_targets.fetchall()
     }
-    return _Known(targets, await locked_rows(of_runs), await stored_headers(of_headers) if is_any else {})
+    headers = await stored_headers(of_headers) if is_any else {}
+    return _Known(targets, await locked_rows(of_runs), headers, places)
+
+
+def _run_id(observation: Observation, job: JobObservation, places: Places) -> str:
+    place = places.get((observation.target_id, job.engine_run_id))
+    return stored_run_id(observation.target_id, observation.engine, job) if place is None else place.run.run_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,21 +386,29 @@ class _Copied:
     runs: Sequence[RunToWrite]
     checkpoints: CheckpointPlan
     readings: Sequence[int]
+    reports: Mapping[HeaderKey, str] = field(default_factory=dict)
+    """What each channel reported of the batches of runs that have several."""
+    renewed: Collection[HeaderKey] = ()
+    """Stored batches that get other values."""
 
 
-async def _copy_runs(cursor: Cursor, reports: Sequence[Report], known: _Known | None = None) -> _Copied:
+async def _copy_runs(cursor: Cursor, reports: Sequence[Report], now: datetime, known: _Known | None = None) -> _Copied:
     """Lock the reported runs, which are different ones, and copy their arrays. A pipeline cannot send a COPY."""
-    runs = await lock_runs(cursor, reports, None if known is None else known.runs)
+    joined = await join_runs(cursor, await lock_runs(cursor, reports, None if known is None else known.runs), now)
+    runs = joined.runs
     # Another writer may have created a run, with checkpoints, between the look-up and the lock. The headers are then
     # read again.
     headers = known.headers if known is not None and all(run.key.run_id in known.runs for run in runs) else None
     if headers is None:
         is_any = await request_headers(cursor, [(run.key.run_id, run.report.job.checkpoints) for run in runs])
         headers = await stored_headers(cursor) if is_any else {}
-    checkpoints = plan_checkpoints(_checkpoints(runs), headers)
+    checkpoints = plan_checkpoints(_checkpoints(runs), {**headers, **joined.headers})
+    for number, run in enumerate(runs):
+        renew(checkpoints, number, run.key, joined.renewed.get(run.key.run_id, ()), run.report.observed_at)
     await copy_checkpoints(cursor, checkpoints)
     readings = await write_pressure(cursor, [(r.key.run_id, r.report.job.pressure) for r in runs])
-    return _Copied(runs, checkpoints, readings)
+    renewed = {header_key(run_id, c.header) for run_id, batches in joined.renewed.items() for c in batches}
+    return _Copied(runs, checkpoints, readings, joined.reports, renewed)
 
 
 def _checkpoints(runs: Iterable[RunToWrite]) -> Sequence[tuple[StoredRun, Sequence[Checkpoint], datetime]]:
@@ -391,7 +419,9 @@ async def _write_rest(cursor: Cursor, copied: _Copied, totals: Mapping[TargetId,
     """Write what is not copied of the runs, apart from their states. Return what changed in each run."""
     runs, tallies = copied.runs, copied.checkpoints.tallies
     await write_headers(cursor, copied.checkpoints)
-    await write_batches(cursor, [(r.key.run_id, r.report.job.checkpoints) for r in runs])
+    batches = [(r.key.run_id, r.report.job.checkpoints) for r in runs]
+    await write_batches(cursor, batches, reports=copied.reports, renewed=copied.renewed)
+    await forget_verdicts(cursor, copied.renewed)
     await write_progress(
         cursor, [(r.key.run_id, r.report.job.progress, r.report.job.checkpoints, r.report.observed_at) for r in runs]
     )

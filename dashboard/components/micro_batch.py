@@ -12,7 +12,7 @@ from backend.contracts.micro_batches import BatchSourceOut, MicroBatchOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis
 from dashboard import text
-from dashboard.components import cards, status
+from dashboard.components import cards, channels, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import micro_batch
 from dashboard.palette import Theme, Tone
@@ -75,7 +75,7 @@ def values(detail: CheckpointDetailOut, *, theme: Theme) -> dict[str, object]:
         "style": SHOWN if batches else HIDDEN,
         "barriers_style": HIDDEN if batches else SHOWN,
         "chart": cards.chart_values("cp-batch", chart),
-        "sources": None if detail.batch is None else _sources(detail.batch),
+        "sources": None if detail.batch is None else _details(detail.batch),
     }
 
 
@@ -167,6 +167,11 @@ def signs(pressure_signs: list[PressureSignOut]) -> Component | None:
         for s in pressure_signs
     ]
     return html.Table(html.Tbody(rows), className="plain-table")
+
+
+def _details(batch: MicroBatchOut) -> Component | None:
+    parts = [part for part in (_sources(batch), channels.of_batch(batch)) if part is not None]
+    return html.Div(parts) if len(parts) > 1 else next(iter(parts), None)
 
 
 def _sources(batch: MicroBatchOut) -> Component | None:

@@ -9,6 +9,8 @@
 * ``rhythms``              causes: batches that are slow every n-th time
 * ``endings``              the known errors with which a query ends
 * ``runs``                 the runs of a query together: repeated ends, two active runs
+* ``joining``              one batch as several channels reported it
+* ``speaking``             which channel says the state of a run
 * ``verdict_ended``        the verdicts on runs that ended
 * ``verdict_micro_batch``  whether a query keeps up, and which part takes longest
 """

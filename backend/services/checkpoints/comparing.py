@@ -69,7 +69,7 @@ from backend.services.checkpoints.compared_jobs import (
 from backend.services.checkpoints.reader import CheckpointKey
 from backend.services.jobs.evidence import EvidenceReader, is_lost
 from backend.services.jobs.freshness import FINAL, freshness_now
-from backend.services.micro_batches import batch_out
+from backend.services.micro_batches import Reported, batch_out
 from backend.services.presenting import checkpoint_out, host_of
 from backend.store.checkpoints.reader import (
     CheckpointFilter,
@@ -419,7 +419,7 @@ def _compared_out(one: ComparedCheckpoint, only: Sequence[Vertex]) -> ComparedOu
         previous_id=one.previous_id,
         next_id=one.next_id,
         are_arrays_removed=one.record.has_maxima and not one.checkpoint.details,
-        batch=None if batch is None else batch_out(one.record, batch),
+        batch=None if batch is None else batch_out(one.record, batch, Reported()),
         freshness=one.freshness,
     )
 

@@ -33,7 +33,7 @@ from backend.services.jobs.evidence import EvidenceReader, is_lost
 from backend.services.jobs.freshness import FINAL, freshness_now
 from backend.services.jobs.large_jobs import SUBTASKS_MAX
 from backend.services.long_work import LongWork
-from backend.services.micro_batches import batch_out
+from backend.services.micro_batches import batch_out, reported
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, phases_out
 from backend.store.checkpoints.reader import (
@@ -195,6 +195,7 @@ class CheckpointService:
             check_size(opened.record)
             has_events = await has_barriers(connection, opened.record.place)
             around = await list_around(connection, opened.record, before=1, after=1)
+            of_channels = await reported(connection, [] if opened.checkpoint.batch is None else [opened.record])
             # A checkpoint that has ended, or whose run has, does not change any more.
             is_open = not opened.record.header.status.is_terminal and not is_lost(opened.record, opened.run)
             dated = await freshness_now(connection, opened.job, self._clock.now()) if is_open else FINAL
@@ -222,7 +223,11 @@ class CheckpointService:
             are_arrays_removed=opened.record.has_maxima and not opened.checkpoint.details,
             engine=opened.run.engine.kind,
             capabilities=opened.run.engine,
-            batch=None if opened.checkpoint.batch is None else batch_out(opened.record, opened.checkpoint.batch),
+            batch=(
+                None
+                if opened.checkpoint.batch is None
+                else batch_out(opened.record, opened.checkpoint.batch, of_channels)
+            ),
             restoring=restoring_out(
                 opened.checkpoint,
                 opened.run.engine,

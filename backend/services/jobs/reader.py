@@ -22,10 +22,11 @@ from backend.domain.verdict import Basis
 from backend.services.jobs.bounded_pressure import bounded_pressure
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.freshness import read_at
 from backend.services.jobs.growth import GrowthReader, growth_out
 from backend.services.jobs.large_jobs import SUBTASKS_MAX, is_large_job
 from backend.services.jobs.replay_debt import debt_fields
-from backend.services.micro_batches import batch_out, signs_out, with_batches
+from backend.services.micro_batches import batch_out, channels_out, reported, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import counts_out, graph_out
 from backend.store.jobs.pressure import newest_reading_at, readings_since, series, since_within
@@ -75,6 +76,8 @@ class JobService:
             exceptions = await newest_exceptions(connection, [record.run.id], limit=_EXCEPTIONS_SHOWN)
             has_batches = record.run.engine.is_micro_batched
             batches = await with_batches(connection, case.headers if has_batches else ())
+            of_channels = await reported(connection, [r for r, _ in batches])
+            channels = await channels_out(connection, record, read_at(record))
             growth = await self._growth.of_job(connection, case)
         record = case.record
         # The layout of a graph of a thousand vertices takes a tenth of a second.
@@ -91,7 +94,8 @@ class JobService:
             problems=list(record.run.problems),
             clock_offset_ms=record.clock_offset_ms,
             read_at_engine=record.read_at_engine,
-            batches=[batch_out(r, batch) for r, batch in batches],
+            batches=[batch_out(r, batch, of_channels) for r, batch in batches],
+            channels=channels,
             signs=signs_out(batches, case.shape.config),
             growth=growth_out(growth),
         )

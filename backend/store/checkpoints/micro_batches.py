@@ -1,16 +1,16 @@
 """Writes and reads the data of Spark micro-batches that is not part of their checkpoints' headers.
 
 The writer's caller holds the lock on the run's row and has written the headers. Invariant: a row is written once and
-never changes, like the terminal header to which it belongs.
+never changes, like the terminal header to which it belongs, unless another channel reports the batch too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import and_, bindparam, func, or_, select
+from sqlalchemy import Select, and_, bindparam, func, or_, select
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,13 +18,15 @@ from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.micro_batch import BatchPhase, KnownBatch, MicroBatch
 from backend.domain.stored_form import batch_from
 from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
+from backend.store.checkpoints.writer import HeaderKey, header_key
 from backend.store.postgres.copying import Cursor
 from backend.store.postgres.encoding import clean, dump
-from backend.store.postgres.statements import bound, duration_after, sql_of
+from backend.store.postgres.statements import beside_key, bound, duration_after, replaced, sql_of
 from backend.store.schema import tables
 from backend.store.schema.arrays import int8
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import row_of, value_of
+from backend.store.schema.watch_tables import run_channels
 
 _PHASES = tuple(BatchPhase)
 _TEXT_MAX = 2000
@@ -33,32 +35,51 @@ _TEXT_MAX = 2000
 _BATCH = tables.micro_batches.c
 _HEADER = tables.checkpoints.c
 _NEW = bound(_BATCH)
-_WRITE = sql_of(
-    pg_insert(tables.micro_batches)
-    .from_select(
-        list(_NEW),
-        # If a batch was reported as completed and also as failed, the stored header comes from one of the two
-        # reports. The batch data is stored only if its status is the header's status, so that both come from the same
-        # report.
-        select(*_NEW.values()).where(
-            *(_HEADER[c.name] == _NEW[c.name] for c in tables.micro_batches.primary_key),
-            _HEADER.status == bindparam("status", type_=_HEADER.status.type),
-        ),
+_INSERT = pg_insert(tables.micro_batches).from_select(
+    list(_NEW),
+    # If a batch was reported as completed and also as failed, the stored header comes from one of the two
+    # reports. The batch data is stored only if its status is the header's status, so that both come from the same
+    # report.
+    select(*_NEW.values()).where(
+        *(_HEADER[c.name] == _NEW[c.name] for c in tables.micro_batches.primary_key),
+        _HEADER.status == bindparam("status", type_=_HEADER.status.type),
+    ),
+)
+_WRITE = sql_of(_INSERT.on_conflict_do_nothing())
+_RENEW = sql_of(
+    _INSERT.on_conflict_do_update(
+        index_elements=tables.micro_batches.primary_key, set_=replaced(_INSERT, beside_key(tables.micro_batches))
     )
-    .on_conflict_do_nothing()
 )
 
 
-async def write_batches(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Checkpoint]]]) -> None:
-    """Store the terminal micro-batches of these runs that are not stored yet."""
-    rows = [
-        _row(run_id, c, c.batch)
-        for run_id, checkpoints in runs
-        for c in checkpoints
-        if c.batch is not None and c.header.status.is_terminal
-    ]
-    if rows:
-        await cursor.executemany(_WRITE, rows)
+async def write_batches(
+    cursor: Cursor,
+    runs: Iterable[tuple[str, Sequence[Checkpoint]]],
+    *,
+    reports: Mapping[HeaderKey, str],
+    renewed: Collection[HeaderKey],
+) -> None:
+    """Store the terminal micro-batches of these runs that are not stored yet, and those that are ``renewed``.
+
+    ``reports`` has what each channel reported of a batch, if its run has several.
+    """
+    new: list[dict[str, Any]] = []
+    changed: list[dict[str, Any]] = []
+    for run_id, checkpoints in runs:
+        for c in checkpoints:
+            if c.batch is not None and c.header.status.is_terminal:
+                key = header_key(run_id, c.header)
+                (changed if key in renewed else new).append(_row(run_id, c, c.batch) | {"reports": reports.get(key)})
+    if new:
+        await cursor.executemany(_WRITE, new)
+    if changed:
+        await cursor.executemany(_RENEW, changed)
+
+
+def _of_target(target_id: str) -> Select[tuple[str]]:
+    """Return the query for the runs that the target reports beside others."""
+    return select(run_channels.c.run_id).where(run_channels.c.target_id == target_id)
 
 
 async def newest_batch(
@@ -76,7 +97,7 @@ async def newest_batch(
         )
         .join_from(tables.runs, tables.checkpoints, and_(_HEADER.job_id == run.job_id, _HEADER.run_id == run.id))
         .where(
-            run.target_id == target_id,
+            or_(run.target_id == target_id, run.id.in_(_of_target(target_id))),
             func.starts_with(run.engine_run_id, query_id),
             or_(~is_own, _HEADER.status == CheckpointStatus.COMPLETED.value),
         )
@@ -87,7 +108,7 @@ async def newest_batch(
     return None if row is None else value_of(KnownBatch, row)
 
 
-_OF_PLACES = of_places(tables.micro_batches)
+_OF_PLACES = of_places(tables.micro_batches, left_out="reports")
 
 
 async def batches_of(

@@ -389,8 +389,8 @@ async def recent_ends(
     return ends
 
 
-def of_places(table: Table) -> Select[Any]:
-    """Return the query for the rows of a table that belong to given checkpoints.
+def of_places(table: Table, *, left_out: str = "") -> Select[Any]:
+    """Return the query for the rows of a table that belong to given checkpoints, without the column ``left_out``.
 
     ``place_values`` returns the values to bind to the query.
     """
@@ -398,7 +398,7 @@ def of_places(table: Table) -> Select[Any]:
     arrays = (bindparam(c.name, type_=ARRAY(c.type)) for c in columns)
     places = func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived("k")
     return (
-        select(table)
+        select(*(c for c in table.c if c.name != left_out))
         .join_from(places, table, and_(*(c == places.c[c.name] for c in columns)))
         # The planner cannot skip partitions based on a join, so the query also contains the range of days.
         .where(table.c.triggered_on.between(bindparam("first"), bindparam("last")))

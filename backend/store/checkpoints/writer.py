@@ -3,7 +3,8 @@
 The caller holds the lock on the run's row, so rows read here do not change before the commit. Invariants: a terminal
 header never changes, except that ``is_discarded`` can become true; arrays are written when their checkpoint is
 terminal, and replaced only if more subtasks have reported since; writing observations repeatedly or in another order
-leads to the same rows.
+leads to the same rows. A batch of a run with several channels is the exception: its values are those of all
+channels that have reported it (``renew``).
 """
 
 from __future__ import annotations
@@ -249,6 +250,15 @@ def plan_checkpoints(
     for (key, checkpoints, observed_at), tally in zip(runs, plan.tallies, strict=True):
         _add_to(plan, key, checkpoints, stored, observed_at, tally)
     return plan
+
+
+def renew(
+    plan: CheckpointPlan, number: int, key: StoredRun, batches: Iterable[Checkpoint], observed_at: datetime
+) -> None:
+    """Add to the plan that stored batches get the values of ``batches``. ``number`` is the place of their run in it."""
+    for batch in batches:
+        plan.update.append(_header_row(key, batch, observed_at))
+        plan.tallies[number].updated += 1
 
 
 async def copy_checkpoints(cursor: Cursor, plan: CheckpointPlan) -> None:

@@ -26,7 +26,8 @@ _OTHERS = text(
     " AND (o.observed_at AT TIME ZONE 'UTC')::date + 1"
     " ORDER BY c.checkpoint_id DESC LIMIT 1), o.started_at) END AS heard_at,"
     " CASE WHEN o.job_id <> own.job_id THEN j.name END AS name FROM runs o JOIN jobs j ON j.id = o.job_id"
-    " WHERE o.target_id = own.target_id AND o.id <> own.id"
+    # The runs of one job may have their states from different targets that report it.
+    " WHERE (o.target_id = own.target_id OR o.job_id = own.job_id) AND o.id <> own.id"
     " AND split_part(o.engine_run_id, '/', 1) = split_part(own.engine_run_id, '/', 1)"
     " ORDER BY o.started_at DESC, o.id DESC LIMIT :limit) r"
     " LEFT JOIN LATERAL (SELECT x.text FROM job_events x WHERE x.run_id = r.id AND x.kind = 'exception'"

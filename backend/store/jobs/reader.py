@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Integer,
     RowMapping,
     Select,
@@ -15,12 +16,15 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    cast,
     func,
     literal_column,
+    null,
     or_,
     select,
     text,
     true,
+    union_all,
 )
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -49,6 +53,7 @@ from backend.store.postgres.statements import duration_after, each, one_of
 from backend.store.schema import tables
 from backend.store.schema.documents import DocumentKind
 from backend.store.schema.rows import value_of
+from backend.store.schema.watch_tables import run_channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,7 @@ _TARGET = tables.targets.c
 _HEALTH = tables.target_health.c
 _VERSION = tables.run_versions.c
 _EVENT = tables.job_events.c
+_CHANNEL = run_channels.c
 _OF_TARGET = (
     _TARGET.name.label("target_name"),
     _TARGET.is_enabled,
@@ -221,10 +227,15 @@ _NEWEST_TERMINAL_ID = (
     .limit(1)
     .scalar_subquery()
 )
-_UNENDED = (
+_HAS_CHANNELS = select(_CHANNEL.run_id).where(_CHANNEL.run_id == _RUN.id).exists()
+# Of a run that others report too, the newest batch may be theirs. So the target reads all batches again.
+_UNENDED = union_all(
     select(_RUN.engine_run_id, _RUN.started_at, _JOB.name, _NEWEST_TERMINAL_ID)
     .join_from(tables.runs, tables.jobs, _JOB.id == _RUN.job_id)
-    .where(_RUN.target_id == bindparam("target"), _RUN.state != JobState.ENDED.value)
+    .where(_RUN.target_id == bindparam("target"), _RUN.state != JobState.ENDED.value, ~_HAS_CHANNELS),
+    select(_RUN.engine_run_id, _RUN.started_at, _CHANNEL.name, cast(null(), BigInteger))
+    .join_from(run_channels, tables.runs, _RUN.id == _CHANNEL.run_id)
+    .where(_CHANNEL.target_id == bindparam("target"), _CHANNEL.state != JobState.ENDED.value),
 )
 
 

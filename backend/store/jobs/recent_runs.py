@@ -94,7 +94,8 @@ class RecentRuns:
         for run in runs:
             run_id = run.key.run_id
             before, last = self._runs.pop(run_id, None), written.get(run_id)
-            if last is None:
+            if last is None or (run.report.place is not None and run.report.place.is_shared):
+                # What is written next to a run with several channels depends on what the others reported.
                 continue
             headers = after.get(run_id, {})
             ids = [number for _, number, _ in headers]

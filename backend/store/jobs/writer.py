@@ -89,7 +89,7 @@ _COUNT = sql_of(update(tables.runs).where(_RUN.id == bindparam("run")).values(_C
 _KEPT = [_RUN.restart_count, _RUN.counts, _RUN.placements, _RUN.clock_offset_ms]
 _REPLACED = [
     *(_RUN.ended_at, _RUN.state, _RUN.engine_state, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
-    *(_RUN.problems, _RUN.capabilities, _RUN.observed_at),
+    *(_RUN.problems, _RUN.capabilities, _RUN.observed_at, _RUN.target_id),
 ]
 _NEW_VALUES: dict[str, ColumnElement[Any]] = {
     **bound(_REPLACED),
@@ -176,6 +176,17 @@ def stored_run_id(target_id: TargetId, engine: EngineCapabilities, job: JobObser
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run is stored that other targets may report too (``joining``).
+
+    ``is_shared`` is whether another target reports it, or stored the job to which it belongs.
+    """
+
+    run: StoredRun
+    is_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What one observation reports about one run of a target."""
 
@@ -184,14 +195,22 @@ class Report:
     observed_at: datetime
     engine_clock_offset_ms: int | None = None
     """The clock of the target's engine minus ours, unless the run has a clock of its own; None if it is unknown."""
+    received_at: datetime | None = None
+    """For pushed data, the time of arrival on our clock."""
+    place: Place | None = None
+    """Where the run is stored, if that does not follow from its target."""
     key: StoredRun = field(init=False)
     """The ids that a new run and its job get."""
 
     def __post_init__(self) -> None:
         target, job = self.target, self.job
-        key = StoredRun(
-            run_id=stored_run_id(target.id, target.engine, job),
-            job_id=job_id(deployment=target.deployment, name=job.name),
+        key = (
+            self.place.run
+            if self.place is not None
+            else StoredRun(
+                run_id=stored_run_id(target.id, target.engine, job),
+                job_id=job_id(deployment=target.deployment, name=job.name),
+            )
         )
         object.__setattr__(self, "key", key)
 
@@ -310,7 +329,7 @@ async def _make(cursor: Cursor, report: Report) -> bool:
         job_id=key.job_id,
         target_id=target.id,
         engine=clean(target.engine.kind),
-        capabilities=_capabilities(target.engine),
+        capabilities=capabilities_text(target.engine),
         first_observed_at=report.observed_at,
         observed_at=report.observed_at,
     )
@@ -319,7 +338,8 @@ async def _make(cursor: Cursor, report: Report) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _capabilities(engine: EngineCapabilities) -> str:
+def capabilities_text(engine: EngineCapabilities) -> str:
+    """Return the stored form of an engine's capabilities."""
     return dump(capabilities_document(engine))
 
 
@@ -406,8 +426,9 @@ def _state(run: RunToWrite, tally: CheckpointTally) -> dict[str, Any]:
         failed_unlisted_past=past,
         placements=dump(job.placements) if job.placements else None,
         problems=dump([clean(p) for p in job.problems]),
-        capabilities=_capabilities(run.report.target.engine),
+        capabilities=capabilities_text(run.report.target.engine),
         observed_at=run.report.observed_at,
+        target_id=run.report.target.id,
     )
 
 

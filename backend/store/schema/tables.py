@@ -150,6 +150,7 @@ runs = Table(
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("ix_runs_job_id_started_at", "job_id", "started_at"),
     Index("ix_runs_target_id", "target_id"),
+    Index("ix_runs_engine_run_id", "engine_run_id"),
     Index("ix_runs_query_id", "target_id", text("split_part(engine_run_id, '/', 1)"), "started_at", "id"),
 )
 
@@ -283,6 +284,8 @@ micro_batches = Table(
     Column("state", Json),
     Column("sources", Json, nullable=False),
     Column("number_basis", Text, nullable=False),
+    # What each channel reported, if the run has several (``store.jobs.joining``).
+    Column("reports", Json),
     postgresql_partition_by="RANGE (triggered_on)",
 )
 

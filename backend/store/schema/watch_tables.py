@@ -1,10 +1,10 @@
-"""Defines the tables of who watches which target: sessions and leases of collectors, and the sources of targets."""
+"""Defines the tables of who watches what: sessions and leases of collectors, sources of targets, channels of runs."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Integer, Table, Text
+from sqlalchemy import Column, ForeignKey, Index, Integer, Table, Text
 
-from backend.store.schema.tables import Instant, metadata
+from backend.store.schema.tables import Instant, Json, metadata
 
 collector_sessions = Table(
     "collector_sessions",
@@ -36,4 +36,27 @@ target_sources = Table(
     Column("seen_at", Instant, nullable=False),
     # Why the newest content was not taken. NULL: it was.
     *(Column("problem", Text), Column("problem_since", Instant)),
+)
+
+# The targets that report a run, if it has several. The row in ``runs`` has the state that one of them reports. A run
+# with one channel has no row here, unless that channel would give it to another job.
+run_channels = Table(
+    "run_channels",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), primary_key=True),
+    # The job to which the run would belong if no other target reported it, and the name that the target gives it.
+    Column("own_job_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("capabilities", Json),
+    Column("state", Text, nullable=False),
+    Column("engine_state", Text, nullable=False),
+    Column("ended_at", Instant),
+    Column("problems", Json, nullable=False, server_default="[]"),
+    # The newest report that was applied, on the clock of the report, and when it arrived, on ours.
+    *(Column("observed_at", Instant, nullable=False), Column("heard_at", Instant, nullable=False)),
+    # The newest time in the reports, on the clock of the query's driver.
+    Column("news_at", Instant, nullable=False),
+    Index("ix_run_channels_target_id", "target_id"),
+    Index("ix_run_channels_own_job_id", "own_job_id"),
 )

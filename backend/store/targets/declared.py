@@ -24,6 +24,7 @@ from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import among, beside_key, replaced
 from backend.store.schema import tables, watch_tables
 from backend.store.schema.rows import value_of
+from backend.store.targets.hand_over import hand_over
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=10)
 """A source that no collector looked at for this long declares nothing any more. Its targets are free for others."""
@@ -237,6 +238,7 @@ class DeclaredTargets:
             if target_ids:
                 health = tables.target_health
                 await connection.execute(delete(health).where(among(health.c.target_id, target_ids)))
+                await hand_over(connection, target_ids)
             return target_ids
 
 

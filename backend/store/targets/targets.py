@@ -26,6 +26,7 @@ from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import beside_key, replaced
 from backend.store.schema import tables
 from backend.store.schema.rows import row_of, value_of
+from backend.store.targets.hand_over import hand_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +274,7 @@ class TargetRepository:
                 raise UnknownEntityError(kind="target", id=target_id)
             # The health is deleted, because it would be outdated if the target is added again.
             await connection.execute(_FORGET_HEALTH, {"target": target_id})
+            await hand_over(connection, [target_id])
 
 
 async def _get(connection: AsyncConnection, target_id: str) -> TargetRecord:

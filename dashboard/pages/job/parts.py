@@ -16,7 +16,7 @@ from backend.domain.replay_debt import debt_words, origin_words
 from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
-from dashboard.components import cards, freshness, micro_batch, status
+from dashboard.components import cards, channels, freshness, micro_batch, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 from dashboard.span import Span, epoch_ms
@@ -257,7 +257,9 @@ def _batch_facts(job: JobDetailOut) -> Component:
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
     hint = "Spark does not measure backpressure; these signs indicate it"
-    return cards.card("Signs of backpressure", [p for p in parts if p is not None], hint=hint)
+    signs = cards.card("Signs of backpressure", [p for p in parts if p is not None], hint=hint)
+    of_channels = channels.of_job(job)
+    return signs if of_channels is None else html.Div([signs, of_channels])
 
 
 def _problems(job: JobDetailOut) -> list[html.P]:
@@ -281,7 +283,7 @@ def source(job: JobDetailOut) -> Component:
     return cards.source_line(
         [
             f"Source: {job.capabilities.source}, target {job.target_name}",
-            cards.age("read", job.observed_at),
+            html.Span(channels.read_from(job.channels)) if job.channels else cards.age("read", job.observed_at),
             f"run {job.run_id}",
         ]
     )

@@ -1,0 +1,81 @@
+"""Reads which targets report a run, and what each of them reported of its batches. ``joining`` writes both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.domain.channel import BatchReport, Channel
+from backend.domain.observation import JobState
+from backend.domain.stored_form import engine_from
+from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
+from backend.store.jobs.joining import reports_in
+from backend.store.postgres.statements import one_of
+from backend.store.schema import tables
+from backend.store.schema.rows import value_of
+from backend.store.schema.watch_tables import run_channels
+
+_CHANNEL, _TARGET = run_channels.c, tables.targets.c
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRecord:
+    """A target that reports a run. ``heard_at`` is when its newest report arrived, on our clock."""
+
+    target_id: str
+    target_name: str
+    channel: Channel
+    state: JobState
+    heard_at: datetime
+    is_watched: bool
+
+
+_OF_RUN = (
+    select(run_channels, _TARGET.name.label("target_name"), _TARGET.is_enabled, _TARGET.removed_at)
+    .join_from(run_channels, tables.targets, _TARGET.id == _CHANNEL.target_id)
+    .where(_CHANNEL.run_id == bindparam("run"))
+)
+
+
+async def channels_of(connection: AsyncConnection, run_id: str) -> list[ChannelRecord]:
+    """Return the targets that report a run. The list is empty if it has only one channel."""
+    rows = (await connection.execute(_OF_RUN, {"run": run_id})).mappings()
+    found = [
+        value_of(
+            ChannelRecord,
+            row,
+            channel=engine_from(row["capabilities"], "", None).channel or Channel.OTHER,
+            state=JobState(row["state"]),
+            is_watched=row["is_enabled"] and row["removed_at"] is None,
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda c: (c.channel.rank, c.target_name))
+
+
+_REPORTS = of_places(tables.micro_batches).where(tables.micro_batches.c.reports.is_not(None))
+
+
+async def reports_of(
+    connection: AsyncConnection, places: Iterable[CheckpointPlace]
+) -> Mapping[CheckpointPlace, Sequence[BatchReport]]:
+    """Return what the channels reported of these batches. A batch that only one channel has reported is absent."""
+    keys = list(places)
+    if not keys:
+        return {}
+    rows = (await connection.execute(_REPORTS, place_values(keys))).mappings()
+    return {value_of(CheckpointPlace, row): reports_in(row["reports"]) for row in rows}
+
+
+_NAMES = select(_TARGET.id, _TARGET.name).where(one_of(_TARGET.id, "targets"))
+
+
+async def names_of(connection: AsyncConnection, target_ids: Iterable[str]) -> Mapping[str, str]:
+    """Return the names of those targets that are stored."""
+    ids = sorted(set(target_ids))
+    rows = (await connection.execute(_NAMES, {"targets": ids})).all() if ids else []
+    return {row[0]: row[1] for row in rows}

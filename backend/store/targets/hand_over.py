@@ -1,0 +1,41 @@
+"""Gives the runs of a target that is removed to another target that reports them too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import and_, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.domain.observation import JobState
+from backend.store.postgres.statements import one_of
+from backend.store.schema import tables
+from backend.store.schema.watch_tables import run_channels
+
+_CHANNEL, _TARGET, _RUN = run_channels.c, tables.targets.c, tables.runs.c
+
+_OTHERS = (
+    select(run_channels)
+    .ext(distinct_on(_CHANNEL.run_id))
+    .join_from(run_channels, tables.targets, _TARGET.id == _CHANNEL.target_id)
+    .where(_TARGET.removed_at.is_(None), ~one_of(_CHANNEL.target_id, "removed"))
+    .order_by(
+        _CHANNEL.run_id,
+        _TARGET.is_enabled.desc(),
+        and_(_CHANNEL.state == JobState.ENDED.value, _CHANNEL.ended_at.is_not(None)).desc(),
+        _CHANNEL.heard_at.desc(),
+    )
+    .subquery("others")
+)
+_STATE = ("target_id", "capabilities", "state", "engine_state", "ended_at", "problems", "observed_at")
+_HAND_OVER = (
+    update(tables.runs)
+    .where(_RUN.id == _OTHERS.c.run_id, one_of(_RUN.target_id, "removed"))
+    .values({name: _OTHERS.c[name] for name in _STATE} | {"revision": _RUN.revision + 1})
+)
+
+
+async def hand_over(connection: AsyncConnection, removed: Iterable[str]) -> None:
+    """Let another channel say the state of the runs of these targets. The runs keep their job and their history."""
+    await connection.execute(_HAND_OVER, {"removed": list(removed)})

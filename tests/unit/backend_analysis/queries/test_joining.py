@@ -1,0 +1,138 @@
+"""One batch as several channels reported it: what is shown, where it is from, and what differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+
+import pytest
+
+from backend.analysis.queries.joining import joined, values_of
+from backend.domain.channel import BatchReport, Channel
+from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
+from backend.domain.verdict import Basis
+
+AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+BATCH = Checkpoint(
+    CheckpointHeader(7, CheckpointKind.CHECKPOINT, CheckpointStatus.COMPLETED, AT, end_to_end_duration_ms=900),
+    batch=MicroBatch(
+        phases_ms=((BatchPhase.ADD_BATCH, 800),),
+        input_row_count=100,
+        processed_rows_per_s=111.11111111,
+        watermark_at=AT - timedelta(seconds=10),
+        state=BatchState(row_count=5),
+        sources=(SourceProgress("Kafka", end_offset="12"),),
+        sink="Noop",
+    ),
+)
+EXECUTION = Checkpoint(
+    replace(BATCH.header, triggered_at=AT + timedelta(milliseconds=50), end_to_end_duration_ms=780), batch=MicroBatch()
+)
+
+
+def report(channel, checkpoint=BATCH, *, header=None, **batch):
+    made = replace(checkpoint, header=replace(checkpoint.header, **(header or {})))
+    return BatchReport(channel.value, channel, replace(made, batch=replace(made.batch or MicroBatch(), **batch)))
+
+
+def joined_of(*reports):
+    """The joined batch, which does not depend on the order of the reports."""
+    first, *others = [joined(order) for order in permutations(reports)]
+    assert all(other == first for other in others)
+    return first
+
+
+def differences(*reports):
+    return {d.name: [(v.channel.value, v.text) for v in d.values] for d in joined_of(*reports).disagreements}
+
+
+def test_channels_that_agree_have_no_disagreement_and_the_first_has_every_value():
+    found = joined_of(report(Channel.LISTENER), report(Channel.HISTORY_SERVER), report(Channel.DRIVER, EXECUTION))
+
+    assert found.checkpoint == BATCH
+    assert found.disagreements == ()
+    assert dict(found.origins) == dict.fromkeys(values_of(BATCH), "listener")
+
+
+def test_a_value_that_one_channel_lacks_is_from_the_next_one():
+    found = joined_of(report(Channel.LISTENER, phases_ms=(), state=None), report(Channel.EVENT_LOGS))
+
+    assert found.checkpoint == BATCH
+    assert {name for name, target in found.origins if target == "event logs"} == {"phase add-batch", "state rows"}
+
+
+def test_what_no_channel_knows_is_missing():
+    found = joined_of(report(Channel.DRIVER, EXECUTION))
+
+    assert found.checkpoint == EXECUTION
+    assert {name for name, _ in found.origins} == {"status", "trigger", "duration"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "texts"),
+    [
+        ("input rows", {"input_row_count": 120}, ["100", "120"]),
+        ("input rows", {"input_row_count": 0}, ["100", "0"]),
+        ("phase add-batch", {"phases_ms": ((BatchPhase.ADD_BATCH, 801),)}, ["800 ms", "801 ms"]),
+        ("duration", {"header": {"end_to_end_duration_ms": 901}}, ["900 ms", "901 ms"]),
+        ("state rows", {"state": BatchState(row_count=6)}, ["5", "6"]),
+        ("source 1 end offset", {"sources": (SourceProgress("Kafka", end_offset="13"),)}, ["12", "13"]),
+        ("sink", {"sink": "Delta"}, ["Noop", "Delta"]),
+        ("processed rows/s", {"processed_rows_per_s": 111.2}, ["111.1", "111.2"]),
+        ("trigger", {"header": {"triggered_at": AT + timedelta(milliseconds=1)}}, ["12:00:00.000", "12:00:00.001"]),
+    ],
+)
+def test_a_value_that_differs_is_said_with_both_channels(name, change, texts):
+    found = differences(report(Channel.LISTENER), report(Channel.HISTORY_SERVER, **change))
+
+    assert found == {name: list(zip(["listener", "history server"], texts, strict=True))}
+
+
+def test_a_quotient_that_another_program_rounds_does_not_differ():
+    assert not differences(report(Channel.LISTENER), report(Channel.EVENT_LOGS, processed_rows_per_s=111.111))
+
+
+def test_an_execution_lies_within_its_batch_or_differs():
+    late = {"triggered_at": AT + timedelta(seconds=30)}
+
+    assert not differences(report(Channel.LISTENER), report(Channel.DRIVER, EXECUTION))
+    assert differences(report(Channel.LISTENER), report(Channel.DRIVER, EXECUTION, header=late)) == {
+        "time": [("listener", "12:00:00.000 to 12:00:00.900"), ("driver", "12:00:30.000 to 12:00:30.780")]
+    }
+
+
+def test_a_measured_failure_is_preferred_to_a_reconstructed_one():
+    failed = {"status": CheckpointStatus.FAILED}
+    guess = report(
+        Channel.LISTENER,
+        header=failed | {"end_to_end_duration_ms": None},
+        number_basis=Basis.RECONSTRUCTED,
+        **dict.fromkeys(("input_row_count", "processed_rows_per_s", "watermark_at", "state", "sink")),
+        phases_ms=(),
+        sources=(),
+    )
+
+    found = joined_of(guess, report(Channel.DRIVER, EXECUTION, header=failed))
+
+    assert (found.checkpoint.header.end_to_end_duration_ms, found.disagreements) == (780, ())
+
+
+def test_a_batch_that_one_channel_only_guessed_to_have_failed_completed():
+    guess = report(Channel.LISTENER, header={"status": CheckpointStatus.FAILED}, number_basis=Basis.RECONSTRUCTED)
+
+    found = joined_of(guess, report(Channel.DRIVER, EXECUTION))
+
+    assert found.checkpoint == EXECUTION
+    assert differences(guess, report(Channel.DRIVER, EXECUTION)) == {
+        "status": [("driver", "completed"), ("listener", "failed, reconstructed")]
+    }
+
+
+def test_an_open_batch_yields_to_its_end():
+    is_open = {"status": CheckpointStatus.IN_PROGRESS, "end_to_end_duration_ms": None}
+
+    found = joined_of(report(Channel.DRIVER, EXECUTION, header=is_open), report(Channel.HISTORY_SERVER))
+
+    assert (found.checkpoint, found.disagreements) == (BATCH, ())

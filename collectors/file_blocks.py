@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -152,18 +152,22 @@ def _unpacked_zstd(name: str, file: BinaryIO) -> Iterator[BinaryIO]:
         yield cast("BinaryIO", _Unpacked(stream))
 
 
-def long_lines(parts: Iterator[bytes], texts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the whole lines that contain one of ``texts``. A line of more than ``LINE_BYTES`` is left out."""
+def long_lines(parts: Iterator[bytes], bounds: Callable[[bytes, int], Iterable[tuple[int, int]]]) -> Iterator[bytes]:
+    """Yield the whole lines that ``bounds`` finds in a block before an end, which is that of a line.
+
+    A line of more than ``LINE_BYTES`` is left out.
+    """
     kept = b""
     for part in parts:
         block = kept + part
         end = block.rfind(b"\n") + 1
-        for line in block[:end].split(b"\n"):
-            if any(text in line for text in texts):
-                yield line
+        for first, last in bounds(block, end):
+            yield block[first:last]
         kept = block[end:] if len(block) - end <= LINE_BYTES else b""
-    if any(text in kept for text in texts):
-        yield kept
+    if kept:
+        whole = kept + b"\n"
+        for first, last in bounds(whole, len(whole)):
+            yield whole[first:last]
 
 
 def blocks(name: str, show: ShowBytes) -> Iterator[bytes]:

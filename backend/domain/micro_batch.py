@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from backend.domain.batch_work import BatchWork
 from backend.domain.verdict import Basis
 
 
@@ -98,6 +99,8 @@ class MicroBatch:
     sink: str | None = None
     """Spark's description of where the batch writes; None if it was not sent."""
     number_basis: Basis = Basis.MEASURED
+    work: BatchWork | None = None
+    """Its Spark jobs and stages; None if the channel cannot know them, or if they were not kept."""
 
     def phase_ms(self, phase: BatchPhase) -> int | None:
         """Return the duration of one phase, or None if it was not reported."""

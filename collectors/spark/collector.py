@@ -27,7 +27,6 @@ from backend.domain.observation import NOT_LISTED, JobObservation, JobState, Obs
 from collectors.base import Effort, KnownRuns
 from collectors.spark.applications import Attempt
 from collectors.spark.log_source import LogFailedError, LogSource
-from collectors.spark.log_stream import LogRead
 from collectors.spark.read_application import ReadApplication
 
 _log = structlog.get_logger(__name__)
@@ -265,7 +264,7 @@ class LogCollector:
 
     async def _read(self, app: _App) -> None:
         updated_ms = app.listed.updated_ms
-        read = LogRead(app.read.parser)
+        read = app.read.reading()
         try:
             await self.source.fetch(app.listed, read, app.read.positions)
         except LogFailedError as error:

@@ -12,12 +12,13 @@ whose executions have all left the list is given up; if it begins a batch later,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from backend.domain import spelling
+from backend.domain.batch_work import BatchWork
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.engines import SPARK_DRIVER
 from backend.domain.errors import TargetProtocolError
@@ -30,6 +31,7 @@ from collectors.base import Effort, KnownRuns
 from collectors.flink.document import Document
 from collectors.spark import applications
 from collectors.spark.applications import Attempt
+from collectors.spark.driver_work import Batch, DriverWork, Ended
 from collectors.spark.history_server import HistoryServer
 
 REPLACED: Final = "REPLACED"
@@ -49,6 +51,7 @@ _DESCRIPTION: Final = re.compile(
     r"(?:(?P<name>[^\n]*)\n)?id = (?P<id>[0-9a-fA-F-]{36})\nrunId = (?P<run>[0-9a-fA-F-]{36})\n"
     r"batch = (?P<batch>\d{1,15})$"
 )
+Works = Mapping[Batch, BatchWork]
 _STATUS: Final = {
     "RUNNING": CheckpointStatus.IN_PROGRESS,
     "COMPLETED": CheckpointStatus.COMPLETED,
@@ -68,6 +71,8 @@ class Execution:
     began_at: datetime
     duration_ms: int
     error: str | None
+    job_ids: tuple[int, ...] = ()
+    """The Spark jobs of the batch, with those of the executions below this one."""
 
     @property
     def ended_at(self) -> datetime:
@@ -98,8 +103,10 @@ class DriverCollector:
     _batches: dict[tuple[tuple[str, str], int], int] = field(default_factory=dict)
     _open: dict[tuple[EngineRunId, datetime], str] = field(default_factory=dict)
     _of_earlier: set[tuple[EngineRunId, datetime]] = field(default_factory=set)
+    _work: DriverWork = field(init=False)
 
     def __post_init__(self) -> None:
+        self._work = DriverWork(self.server)
         self._open = {key: run.name for key, run in self.known.items()}
 
     @property
@@ -116,6 +123,7 @@ class DriverCollector:
         """Read everything again at the next poll."""
         self._app_id, self._next, self._left_count = None, 0, 0
         self._queries, self._batches = {}, {}
+        self._work = DriverWork(self.server)
 
     async def collect(self, now: datetime, *, effort: Effort = Effort.FULL) -> Observation:
         """List the application, and read what is new; see ``Collector``."""
@@ -134,9 +142,12 @@ class DriverCollector:
             self.forget()
         rows, lost_count = await self._executions(attempt)
         self._app_id = attempt.app_id
+        # A batch may have executions below its first one, which has the whole time.
+        firsts = [e for e in rows if self._batches.setdefault((e.run, e.batch), e.number) == e.number]
+        works = await self._work.of(attempt, [_ended(e) for e in firsts if e.status is CheckpointStatus.COMPLETED])
         # Batches have times of the driver's clock, so their ages are judged on it.
         ahead = self.server.clock_ahead
-        jobs = self._jobs(attempt, rows, lost_count, now + ahead)
+        jobs = self._jobs(attempt, firsts, works, lost_count, now + ahead)
         return Observation(
             target_id=self.target_id,
             observed_at=now,
@@ -150,6 +161,7 @@ class DriverCollector:
     async def _executions(self, attempt: Attempt) -> tuple[list[Execution], int]:
         """Return the executions from the first one that had not ended, and how many left the list before."""
         found: dict[int, Execution] = {}
+        job_ids: dict[object, set[int]] = {}
         offset = max(0, self._next - self._left_count - _OVERLAP)
         is_placed, lost_count, highest = False, 0, self._next - 1
         left_count = self._left_count
@@ -159,6 +171,7 @@ class DriverCollector:
             numbers = []
             for row in document.items():
                 numbers.append(row.get("id").count())
+                job_ids.setdefault(_batch_of(row, numbers[-1]), set()).update(_job_ids(row))
                 execution = _execution(row, numbers[-1])
                 if execution is not None and execution.number >= self._next:
                     found.setdefault(execution.number, execution)
@@ -178,25 +191,25 @@ class DriverCollector:
                 break
             offset += PAGE
         self._left_count = left_count
-        rows = [found[number] for number in sorted(found)]
+        rows = [_with_jobs(found[number], job_ids) for number in sorted(found)]
         running = [e.number for e in rows if e.status is CheckpointStatus.IN_PROGRESS]
         self._next = min([*running, highest + 1])
         return rows, lost_count
 
-    def _jobs(self, attempt: Attempt, rows: list[Execution], lost_count: int, now: datetime) -> list[JobObservation]:
+    def _jobs(
+        self, attempt: Attempt, rows: list[Execution], works: Works, lost_count: int, now: datetime
+    ) -> list[JobObservation]:
         new: dict[tuple[str, str], list[Checkpoint]] = {}
         for execution in rows:
-            key = (execution.run, execution.batch)
-            # A batch may have executions below its first one, which has the whole time.
-            if self._batches.setdefault(key, execution.number) != execution.number:
-                continue
             query = self._queries.get(execution.run)
             name = f"{attempt.name}: {execution.name or execution.run[0]}"[:_NAME_MAX]
             if query is None:
                 query = _Query(name, execution.began_at, execution)
                 self._queries[execution.run] = query
             query.last, query.is_handed_on = execution, False
-            new.setdefault(execution.run, []).append(_checkpoint(execution))
+            new.setdefault(execution.run, []).append(
+                _checkpoint(execution, works.get((execution.run, execution.batch)))
+            )
         while len(self._batches) > _BATCHES_MAX:
             del self._batches[next(iter(self._batches))]
         newest: dict[str, int] = {}
@@ -268,7 +281,37 @@ def _instant(found: Document) -> datetime:
         raise found.fail("is no instant of Spark") from None
 
 
-def _checkpoint(execution: Execution) -> Checkpoint:
+def _batch_of(row: Document, number: int) -> object:
+    """Return what the Spark jobs of an execution belong to: the run and the batch, or else the root execution."""
+    description = row.get("description").value
+    found = _DESCRIPTION.match(description) if isinstance(description, str) else None
+    if found is not None:
+        return (found["id"].lower(), found["run"].lower()), int(found["batch"])
+    root = row.find("rootExecutionId")
+    return number if root is None else root.count()
+
+
+def _job_ids(row: Document) -> list[int]:
+    lists = (row.find(name) for name in ("runningJobIds", "successJobIds", "failedJobIds"))
+    return [number.count() for found in lists if found is not None for number in found.items()]
+
+
+def _with_jobs(execution: Execution, job_ids: Mapping[object, set[int]]) -> Execution:
+    known = [job_ids.get(key, set()) for key in ((execution.run, execution.batch), execution.number)]
+    return replace(execution, job_ids=tuple(sorted(set().union(*known))))
+
+
+def _ended(execution: Execution) -> Ended:
+    return Ended(
+        batch=(execution.run, execution.batch),
+        execution_id=execution.number,
+        job_ids=execution.job_ids,
+        began_at=execution.began_at,
+        duration_ms=execution.duration_ms,
+    )
+
+
+def _checkpoint(execution: Execution, work: BatchWork | None) -> Checkpoint:
     has_failed = execution.status is CheckpointStatus.FAILED
     is_open = execution.status is CheckpointStatus.IN_PROGRESS
     header = CheckpointHeader(
@@ -281,7 +324,7 @@ def _checkpoint(execution: Execution) -> Checkpoint:
         failure_message=(execution.error or "")[:_LINE_MAX] or None if has_failed else None,
         failed_at=execution.ended_at if has_failed else None,
     )
-    return Checkpoint(header, batch=MicroBatch())
+    return Checkpoint(header, batch=MicroBatch(work=work))
 
 
 def _job(

@@ -22,7 +22,10 @@ from backend.domain.observation import JobObservation
 from collectors.diagnosis_print import Answer
 from collectors.file_blocks import blocks, files_of, long_lines
 from collectors.spark.judged import chosen, judged
-from collectors.spark.log_events import TEXTS, LogParser, Run, run_of
+from collectors.spark.log_events import LogParser, run_of, wanted
+from collectors.spark.log_stream import is_compacted
+from collectors.spark.stage_events import Run, WorkReader, is_of_work
+from collectors.spark.works import Works, with_works
 from collectors.step_line import StepLine
 
 OPTION: Final = "--event-log"
@@ -42,6 +45,26 @@ class _Read:
 
     parser: LogParser = field(default_factory=LogParser)
     runs: dict[Run, deque[wire.SparkEvent]] = field(default_factory=dict)
+    works: Works = field(default_factory=Works)
+    place: tuple[str, int, str] | None = None
+
+    def begin(self, name: str) -> None:
+        """Begin with a file. One that does not follow the file before it in a rolling log begins anew."""
+        folder, index, _ = place = _order(name)
+        before, self.place = self.place, place
+        if index <= 1:
+            self.works.reader = WorkReader()
+        elif before is None or (folder, index - 1) != before[:2]:
+            self.works.reader.gap()
+
+    def take(self, line: bytes) -> None:
+        """Take what a line has."""
+        if is_of_work(line):
+            self.works.reader.read(line)
+            return
+        for event in self.parser.events_in(line):
+            self.add(event)
+            self.works.note(event)
 
     def add(self, event: wire.SparkEvent) -> None:
         """Add an event to its run."""
@@ -68,10 +91,16 @@ def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None) 
     with StepLine() as show_step:
         for name in files:
             show_step(f"reading {Path(name).name}")
-            for line in long_lines(blocks(name, lambda *_: None), TEXTS):
-                for event in read.parser.events_in(line):
-                    read.add(event)
-    runs = [o for key, events in read.runs.items() for o in observe(_push(read, key, events))]
+            read.begin(name)
+            for line in long_lines(blocks(name, lambda *_: None), wanted):
+                read.take(line)
+            if is_compacted(name):
+                read.works.reader.gap()
+    runs = [
+        with_works(o, read.works.chosen.get(key, {}), read.parser)
+        for key, events in read.runs.items()
+        for o in observe(_push(read, key, events))
+    ]
     jobs = judged(runs, chosen(runs, job), heard=partial(_heard, read), version=read.parser.version)
     broken = read.parser.broken_count
     return Answer(

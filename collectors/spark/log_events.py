@@ -16,19 +16,41 @@ from pydantic import TypeAdapter, ValidationError
 
 from backend.contracts import spark as wire
 from backend.domain.text import clean
-
-Run = tuple[str, str]
-"""A run of a query: the ids of the query and of the run."""
+from collectors.spark.stage_events import BEGIN, KINDS, Run
 
 _QUERY: Final = b"StreamingQueryListener$Query"
 TEXTS: Final = (_QUERY, b'"SparkListenerLogStart"', b'"SparkListenerApplicationStart"')
-"""A line without any of these texts has nothing of a query."""
+"""A line without any of these texts has nothing of a query but, maybe, of its Spark jobs."""
+_CORE_KINDS: Final = (*KINDS, b'LogStart"', b'ApplicationStart"')
+_EVENT_BEGIN: Final = b'{"Event":"'
+_KIND_MAX: Final = 120
 _EXCEPTION_MAX: Final = 20_000
 _NAME_MAX: Final = 200
 _OFFSETS: Final = ("startOffset", "endOffset", "latestOffset")
 _SUMS: Final = ("numInputRows", "processedRowsPerSecond")
 _EVENT: Final[TypeAdapter[wire.SparkEvent]] = TypeAdapter(wire.SparkEvent)
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
+
+
+def wanted(data: bytes, end: int) -> list[tuple[int, int]]:
+    """Return the bounds of the lines that are read, among the whole lines before ``end``.
+
+    Spark begins a line with the kind of its event, so most lines need no more than a look at their begin.
+    """
+    found, at, length = [], 0, len(BEGIN)
+    find, starts = data.find, data.startswith
+    while at < end:
+        last = find(b"\n", at, end)
+        if starts(BEGIN, at):
+            is_wanted = starts(_CORE_KINDS, at + length)
+        elif starts(_EVENT_BEGIN, at):
+            is_wanted = find(_QUERY, at, min(at + _KIND_MAX, last)) >= 0
+        else:
+            is_wanted = any(find(text, at, last) >= 0 for text in TEXTS)
+        if is_wanted:
+            found.append((at, last))
+        at = last + 1
+    return found
 
 
 def run_of(event: wire.SparkEvent) -> Run:
@@ -42,11 +64,14 @@ class LogParser:
     """Parses the lines of event logs in their order, and keeps what later lines need.
 
     ``ends`` has the time of the newest event of each run. ``broken_count`` counts the events that could not be read.
+    ``app_id`` and ``attempt_id`` are those of the application that began last.
     """
 
     ends: dict[Run, datetime] = field(default_factory=dict)
     version: str | None = None
     applications: list[str] = field(default_factory=list)
+    app_id: str | None = None
+    attempt_id: str | None = None
     broken_count: int = 0
 
     def events_in(self, line: bytes) -> list[wire.SparkEvent]:
@@ -61,6 +86,8 @@ class LogParser:
                 self.version = clean(str(document.get("Spark Version") or ""), length_max=_NAME_MAX) or self.version
             elif kind == "SparkListenerApplicationStart":
                 self.applications.append(clean(str(document.get("App Name") or ""), length_max=_NAME_MAX))
+                self.app_id = clean(str(document.get("App ID") or ""), length_max=_NAME_MAX) or None
+                self.attempt_id = clean(str(document.get("App Attempt ID") or ""), length_max=_NAME_MAX) or None
             elif "StreamingQueryListener$Query" in kind:
                 for raw in _sent(self, kind, document):
                     event = _EVENT.validate_python(raw)

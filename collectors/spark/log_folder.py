@@ -26,7 +26,7 @@ from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.text import clean
 from collectors.spark.applications import Attempt
 from collectors.spark.log_source import Cost, LogFailedError
-from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_finished, read_file
+from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_compacted, is_finished, read_file
 
 _log = structlog.get_logger(__name__)
 
@@ -219,4 +219,4 @@ def _read_one(path: Path, found: LogRead, index: int, skip: int) -> None:
             found.packed_bytes += len(piece)
             return piece
 
-        read_file(read, found, index, skip, begin=begin)
+        read_file(read, found, index, skip, begin=begin, is_compacted=is_compacted(path.name))

@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from backend.contracts import spark as wire
 from backend.domain.text import clean
-from collectors.spark.log_events import TEXTS, LogParser, run_of
+from collectors.spark.log_events import LogParser, run_of, wanted
+from collectors.spark.stage_events import is_of_work
+from collectors.spark.works import Works
 from collectors.spark.zip_stream import PIECE_BYTES, ZipRefusedError, ZipStream
 
 EVENTS_KEPT: Final = 2_000
@@ -65,6 +67,9 @@ class LogRead:
     unpacked_bytes: int = 0
     begins: set[int] = field(default_factory=set)
     """The numbers of files before which the log has no other. A compacted file has what was kept of those before."""
+    works: Works = field(default_factory=Works)
+    last: int | None = None
+    """The number of the file that was read last, in this reading or in one before."""
 
     def add(self, index: int, event: wire.SparkEvent) -> None:
         """Keep an event of a file. If there are too many, the oldest one of its file is left out."""
@@ -107,29 +112,46 @@ def read_archive(read: Read, found: LogRead, before: Mapping[int, int]) -> None:
         for entry in ZipStream(counted).entries():
             index = index_of(entry.name)
             if index is not None and not is_finished(entry.name, index, before):
-                if entry.name.endswith(_COMPACTED):
+                if is_compacted(entry.name):
                     found.begins.add(index)
-                read_file(entry.read, found, index, before.get(index, 0))
+                read_file(entry.read, found, index, before.get(index, 0), is_compacted=is_compacted(entry.name))
     except ZipRefusedError as error:
         raise LogRefusedError(error.reason) from None
 
 
+def is_compacted(name: str) -> bool:
+    """Return whether a file has what was kept of those before it, without most events of Spark jobs."""
+    return name.endswith(_COMPACTED)
+
+
 def is_finished(name: str, index: int, before: Mapping[int, int]) -> bool:
     """Return whether a file was read to its end: a later one follows it, or it repeats what compaction has kept."""
-    return bool(before) and (index < max(before) or (name.endswith(_COMPACTED) and index <= max(before)))
+    return bool(before) and (index < max(before) or (is_compacted(name) and index <= max(before)))
 
 
-def read_file(read: Read, found: LogRead, index: int, skip: int, *, begin: int = 0) -> None:
+def read_file(read: Read, found: LogRead, index: int, skip: int, *, begin: int = 0, is_compacted: bool = False) -> None:
     """Read one file of a log, from the position ``skip`` of its unpacked content. This raises as ``read_archive``.
 
     ``begin`` is the position at which ``read`` begins.
     """
     position = skip
+    works = found.works
+    read_work = works.reader.read
+    is_next = index in (0, 1) if found.last is None else index - found.last in (0, 1)
+    if not is_next:
+        works.reader.gap()
+    found.last = index
     for line, end in _lines(_checked(_unpacked(read), found), skip, begin):
         position = end
+        if is_of_work(line):
+            read_work(line)
+            continue
         for event in found.parser.events_in(line) if line else ():
             found.add(index, event)
+            works.note(event)
         found.positions[index] = position
+    if is_compacted:
+        works.reader.gap()
     found.positions[index] = position
 
 
@@ -143,7 +165,7 @@ def _checked(pieces: Iterator[bytes], found: LogRead) -> Iterator[bytes]:
 
 
 def _lines(pieces: Iterator[bytes], skip: int, at: int) -> Iterator[tuple[bytes, int]]:
-    """Yield each whole line with one of ``TEXTS``, and the position of its end. After each block, yield b"" with it.
+    """Yield each whole line that is ``wanted``, and the position of its end. After each block, yield b"" with it.
 
     ``at`` is the position of the first piece.
     """
@@ -163,24 +185,12 @@ def _lines(pieces: Iterator[bytes], skip: int, at: int) -> Iterator[tuple[bytes,
         data = kept + part
         start = at - len(data)
         end = data.rfind(b"\n") + 1
-        for first, last in _hits(data, end):
+        for first, last in wanted(data, end):
             yield data[first:last], start + last + 1
         kept = data[end:]
         if len(kept) > LINE_BYTES:
             kept, is_skipping = b"", True
         yield b"", start + end
-
-
-def _hits(data: bytes, end: int) -> list[tuple[int, int]]:
-    """Return the bounds of the lines that contain one of ``TEXTS``, in their order."""
-    found: dict[int, int] = {}
-    for text in TEXTS:
-        at = data.find(text, 0, end)
-        while at >= 0:
-            last = data.find(b"\n", at, end)
-            found[data.rfind(b"\n", 0, at) + 1] = last
-            at = data.find(text, last, end)
-    return sorted(found.items())
 
 
 def _blocks(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -14,11 +14,14 @@ from typing import Final
 from backend.contracts import spark as wire
 from backend.contracts.spark_events import RunEvents, is_batch, job_observation
 from backend.domain import spelling
+from backend.domain.batch_work import BatchWork
 from backend.domain.engines import SPARK
 from backend.domain.ids import EngineRunId
 from backend.domain.observation import JobObservation, JobState, Shed
-from collectors.spark.log_events import LogParser, Run, run_of
+from collectors.spark.log_events import LogParser, run_of
 from collectors.spark.log_stream import EVENTS_KEPT, LogRead
+from collectors.spark.stage_events import Run
+from collectors.spark.works import Works, with_works
 
 SILENT_AFTER: Final = timedelta(minutes=10)
 """A query writes an event every ten seconds while it waits for data. A batch writes events of its tasks."""
@@ -35,6 +38,7 @@ class _Query:
     started_at: datetime | None = None
     last_batch: tuple[int, datetime] | None = None
     waiting: deque[wire.SparkEvent] = field(default_factory=deque)
+    works: dict[int, BatchWork] = field(default_factory=dict)
     left_out_count: int = 0
     has_ended: bool = False
     is_handed_on: bool = False
@@ -50,11 +54,17 @@ class ReadApplication:
     runs: dict[Run, _Query] = field(default_factory=dict)
     problem: str | None = None
     """Why the newest reading of its log failed."""
+    works: Works = field(default_factory=Works)
 
     @property
     def is_streaming(self) -> bool:
         """Whether a query was seen in it."""
         return bool(self.runs)
+
+    def reading(self) -> LogRead:
+        """Return what a reading of the log fills. It goes on where the last one that was taken has ended."""
+        last = max(self.positions) if self.positions else None
+        return LogRead(self.parser, works=self.works.begun(), last=last)
 
     def take(self, read: LogRead, *, is_whole: bool) -> None:
         """Take over what a reading of the log has found. ``is_whole`` is whether it reached the end of the log.
@@ -74,6 +84,10 @@ class ReadApplication:
                 self._add(event)
         for run, count in read.left_out.items():
             self.runs.setdefault(run, _Query()).left_out_count += count
+        for run, works in read.works.chosen.items():
+            if run in self.runs:
+                self.runs[run].works |= works
+        self.works = read.works.begun()
         # Only the newest file still grows. Those before it were read to their end.
         self.positions = {max(order): read.positions[max(order)]}
 
@@ -137,6 +151,7 @@ class ReadApplication:
             )
         events = RunEvents(query_id, run_id, tuple(query.waiting))
         job = job_observation(events, _push(self.parser.version, events), None)
+        job = with_works(job, query.works, self.parser)
         return replace(job, name=name, started_at=query.started_at or job.started_at, shed=shed)
 
     def _in_state(self, job: JobObservation, ended_at: datetime | None, silent_for: timedelta) -> JobObservation:
@@ -156,6 +171,7 @@ class ReadApplication:
         """Forget what the last ``observed`` contained. ``has_ended`` is whether the application has ended."""
         for query in self.runs.values():
             query.waiting.clear()
+            query.works = {}
             query.left_out_count = 0
             query.is_handed_on |= query.has_ended or has_ended
 

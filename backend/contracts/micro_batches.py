@@ -50,6 +50,59 @@ class BatchSourceOut(Model):
     """
 
 
+class StageWorkOut(Model):
+    """One attempt of one stage of a micro-batch. Null means *not reported*."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    task_count: int
+    failed_task_count: int | None
+    duration_ms: int | None
+    """From its submission to its completion."""
+    task_median_ms: int | None
+    """Time of a task from launch to finish: the median of the successful tasks."""
+    task_max_ms: int | None
+    task_ratio: float | None
+    """How many times as long as the median task the longest one took."""
+    rows_median: int | None
+    """Rows that a task read from the shuffle or, if it reads none, from its input."""
+    rows_max: int | None
+    rows_ratio: float | None
+    run_ms: int | None
+    """Time in which executors ran the tasks, summed over the tasks."""
+    gc_ms: int | None
+    """The part of it in garbage collection."""
+    gc_ratio: float | None
+    memory_spill_bytes: int | None
+    disk_spill_bytes: int | None
+    input_bytes: int | None
+    shuffle_read_bytes: int | None
+    shuffle_write_bytes: int | None
+
+
+class BatchWorkOut(Model):
+    """The Spark jobs and stages of one micro-batch, from the event log or from the driver's REST API."""
+
+    app_id: str | None
+    attempt_id: str | None
+    execution_id: int | None
+    """The SQL execution of the batch."""
+    job_ids: list[int]
+    """The first ids of its Spark jobs."""
+    job_count: int
+    stage_count: int
+    jobs_ms: int | None
+    """Time in which at least one of its Spark jobs ran."""
+    outside_ms: int | None
+    """The part of the batch's duration in which none of its Spark jobs ran, so that only the driver worked or waited.
+
+    It is reconstructed.
+    """
+    stages: list[StageWorkOut]
+    """The stages that took longest, the longest one first."""
+
+
 class MicroBatchOut(Model):
     """A micro-batch, which is the checkpoint of Spark. It has no vertices, subtasks or barriers."""
 
@@ -76,6 +129,12 @@ class MicroBatchOut(Model):
     """The channels that reported the batch. Empty if the run has one channel, from which every value is."""
     disagreements: list[DisagreementOut] = []
     """Values of which two channels report something else."""
+    work: BatchWorkOut | None = None
+    """Its Spark jobs and stages. Null if the channel does not report them, or if the batch was not chosen.
+
+    Chosen are the first batch of a run that is read, slow batches of one second or longer, and one of the long ones
+    every 15 s.
+    """
 
 
 class WithBatches(Model):

@@ -343,12 +343,14 @@ SPARK: Final = EngineCapabilities(
 )
 
 
-def _read_without_touching(channel: Channel, source: str) -> EngineCapabilities:
-    return replace(SPARK, source=source, channel=channel, is_pushed=False)
+def _read_without_touching(channel: Channel, source: str, web_ui: WebUi | None = None) -> EngineCapabilities:
+    return replace(SPARK, source=source, channel=channel, is_pushed=False, web_ui=web_ui)
 
 
-SPARK_HISTORY: Final = _read_without_touching(Channel.HISTORY_SERVER, "the event log at Spark's history server")
-SPARK_DRIVER: Final = _read_without_touching(Channel.DRIVER, "the REST API of the query's driver")
+SPARK_HISTORY: Final = _read_without_touching(
+    Channel.HISTORY_SERVER, "the event log at Spark's history server", WebUi.SPARK_HISTORY
+)
+SPARK_DRIVER: Final = _read_without_touching(Channel.DRIVER, "the REST API of the query's driver", WebUi.SPARK_DRIVER)
 SPARK_FOLDER: Final = _read_without_touching(Channel.EVENT_LOGS, "a folder of event logs")
 """Spark, read without touching the job. What is read then has times of our clock, and a collector polls it."""
 

@@ -47,6 +47,10 @@ _WHY_MISSING: Final[Mapping[str, str]] = {
     "host": "no subtask is chosen, or the engine does not report its host",
     "taskmanager": "no subtask is chosen, or the engine does not report its TaskManager",
     "checkpoint": "no checkpoint is chosen",
+    "app": "the Spark jobs of no batch of this run are known",
+    **dict.fromkeys(
+        ("execution", "spark_job", "stage", "stage_attempt"), "no batch is chosen, or its Spark jobs are not known"
+    ),
 }
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _ROOT = re.compile(r"(https?)://([^/?#]*)", re.IGNORECASE)

@@ -12,6 +12,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
+from backend.domain.batch_work import BatchWork, StageWork
 from backend.domain.channel import Channel
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol
 from backend.domain.engines import EngineCapabilities, Rescaling, RestoreRules, SettingKeys, SettingsFormat, described
@@ -134,7 +135,16 @@ def batch_from(row: Mapping[Any, Any]) -> MicroBatch:
         # The table has no column for the sink. It is kept beside each source, where older versions ignore it.
         sink=next((s["sink"] for s in row["sources"] if s.get("sink")), None),
         number_basis=Basis(row["number_basis"]),
+        work=work_from(row.get("work")),
     )
+
+
+def work_from(document: Document | None) -> BatchWork | None:
+    """Return the Spark jobs of a batch from their stored form, or None if ``document`` is None."""
+    if document is None:
+        return None
+    stages = tuple(_known(StageWork, stage) for stage in document["stages"])
+    return _known(BatchWork, {**document, "stages": stages, "job_ids": tuple(document["job_ids"])})
 
 
 def expand(stored: Sequence[N | None] | None, count: int) -> tuple[N | None, ...]:

@@ -1,6 +1,7 @@
 """The pages of an engine's own web UI, as paths below the address of the UI.
 
-The paths have the placeholders of ``backend.domain.links``, and ``{state}``: ``running`` or ``completed``.
+The paths have the placeholders of ``backend.domain.links``, and those of an engine: ``{state}``, which is
+``running`` or ``completed``, and those of Spark's applications, queries, executions, jobs and stages.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class WebUi(StrEnum):
     """Flink since 1.15. The path of a job states whether the job runs."""
     FLINK_1_14 = "flink-1.14"
     """Flink before 1.15."""
+    SPARK_DRIVER = "spark-driver"
+    """The UI of a driver of Spark, which exists while its application runs."""
+    SPARK_HISTORY = "spark-history"
+    """The UI of a history server of Spark. ``{app_attempt}`` is left out of a path if the application has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,20 @@ def _flink(job: str) -> tuple[UiPage, ...]:
     )
 
 
+def _spark(root: str, *, is_of_process: bool) -> tuple[UiPage, ...]:
+    return (
+        UiPage("Spark: query", f"{root}StreamingQuery/statistics/?id={{query_run}}", is_of_process),
+        UiPage("Spark: batch", f"{root}SQL/execution/?id={{execution}}", is_of_process),
+        UiPage("Spark: job", f"{root}jobs/job/?id={{spark_job}}", is_of_process),
+        UiPage("Spark: longest stage", f"{root}stages/stage/?id={{stage}}&attempt={{stage_attempt}}", is_of_process),
+    )
+
+
+APP_ATTEMPT: Final = "{app_attempt}/"
 PAGES: Final[Mapping[WebUi, tuple[UiPage, ...]]] = {
     WebUi.FLINK: _flink("#/job/{state}/{run}"),
     WebUi.FLINK_1_14: _flink("#/job/{run}"),
+    WebUi.SPARK_DRIVER: _spark("", is_of_process=True),
+    WebUi.SPARK_HISTORY: _spark("history/{app}/{app_attempt}/", is_of_process=False),
 }
 """The pages of each web UI, in the order in which they are offered."""

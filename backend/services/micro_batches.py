@@ -12,7 +12,8 @@ from backend.analysis.queries import micro_batches as analysis
 from backend.analysis.queries.joining import joined
 from backend.contracts import api
 from backend.contracts.channels import BatchChannelOut, ChannelOut, ChannelValueOut, DisagreementOut
-from backend.contracts.micro_batches import BatchPhaseOut, MicroBatchOut
+from backend.contracts.micro_batches import BatchPhaseOut, BatchWorkOut, MicroBatchOut, StageWorkOut
+from backend.domain.batch_work import BatchWork
 from backend.domain.channel import BatchReport, Channel, ChannelValue, Disagreement
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.micro_batch import MicroBatch
@@ -59,6 +60,7 @@ def batch_out(record: CheckpointRecord, batch: MicroBatch, of: Reported) -> Micr
         duration_ms=duration_ms,
         phases=[BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in batch.phases_ms],
         other_ms=None if duration_ms is None or not batch.phases_ms else max(0, duration_ms - named_ms),
+        work=None if batch.work is None else _work_out(batch.work, duration_ms),
         channels=channels,
         disagreements=disagreements,
     )
@@ -119,6 +121,11 @@ async def channels_out(connection: AsyncConnection, record: JobRecord, heard_at:
         )
         return [only]
     return sorted(found, key=lambda channel: not channel.is_speaking)
+
+
+def _work_out(work: BatchWork, duration_ms: int | None) -> BatchWorkOut:
+    stages = [StageWorkOut.of(stage) for stage in work.stages]
+    return BatchWorkOut.of(work, job_ids=list(work.job_ids), stages=stages, outside_ms=work.outside_ms(duration_ms))
 
 
 def signs_out(

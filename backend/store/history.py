@@ -71,7 +71,7 @@ _LATE = (
 _BATCH = (
     "SELECT json_build_object('phases_ms', b.phases_ms, 'input_row_count', b.input_row_count,"
     f" 'processed_rows_per_s', b.processed_rows_per_s, 'watermark_ms', {_ms('b.watermark_at')}, 'state', b.state,"
-    " 'sources', b.sources, 'number_basis', b.number_basis) FROM micro_batches b"
+    " 'sources', b.sources, 'number_basis', b.number_basis, 'work', b.work) FROM micro_batches b"
     " WHERE b.run_id = c.run_id AND b.checkpoint_id = c.checkpoint_id AND b.triggered_on = c.triggered_on"
 )
 _PLAIN = ("run_id", "checkpoint_id", "kind", "status", "is_unaligned", "failure_reason", "savepoint_format", "protocol")

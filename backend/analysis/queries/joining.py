@@ -92,7 +92,7 @@ def _filled(checkpoint: Checkpoint, other: Checkpoint) -> Checkpoint:
     """Return the checkpoint with those values of ``other`` that it lacks."""
     header = replace(checkpoint.header, **_missing(checkpoint.header, other.header, _HEADER))
     batch, more = checkpoint.batch or MicroBatch(), other.batch or MicroBatch()
-    changes = _missing(batch, more, (*_BATCH, "state"))
+    changes = _missing(batch, more, (*_BATCH, "state", "work"))
     if not batch.phases_ms:
         changes["phases_ms"] = more.phases_ms
     if not batch.sources:

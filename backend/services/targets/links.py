@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.contracts.links import LinkOut, LinksOut
+from backend.domain.batch_work import BatchWork
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.links import LABEL, fill, fill_path
 from backend.domain.observation import JobState
-from backend.domain.web_ui import PAGES
+from backend.domain.web_ui import APP_ATTEMPT, PAGES, WebUi
 from backend.services.jobs.reader import TimeRange, bounded
 from backend.services.targets.places import Place, place_of
-from backend.store.checkpoints.reader import get_checkpoint
+from backend.store.checkpoints.micro_batches import batches_of, newest_work
+from backend.store.checkpoints.reader import CheckpointRecord, get_checkpoint
 from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
 from backend.store.postgres.connections import reading
 from backend.store.targets.links import TargetLinks, links_of_target
@@ -64,18 +66,21 @@ class LinkService:
             record = await get_job(connection, job_id)
             run = record.run if query.run_id is None else await get_run(connection, job_id, query.run_id)
             target = await links_of_target(connection, run.target_id)
-            place = None
+            place, chosen = None, None
             if query.vertex_id is not None:
                 place = await place_of(connection, run, query.vertex_id, query.subtask)
             engine_now = record.engine_now(now)
             if query.checkpoint_id is not None:
-                header = (await get_checkpoint(connection, run.id, query.checkpoint_id)).header
+                chosen = await get_checkpoint(connection, run.id, query.checkpoint_id)
+                header = chosen.header
                 ended_at = header.failed_at or header.latest_ack_at or engine_now
                 until = min(ended_at + _AROUND, max(engine_now, ended_at))
                 wanted = TimeRange(wanted.since or header.triggered_at - _AROUND, wanted.until or until)
+            work = await _work_of(connection, run, chosen)
         since, until = bounded(wanted, engine_now)
         values = _values(record, run, target, place, since, until)
         values["checkpoint"] = _text(query.checkpoint_id)
+        values |= work
         return LinksOut(
             job_id=record.id,
             run_id=run.id,
@@ -114,6 +119,28 @@ def _values(
     return values
 
 
+async def _work_of(
+    connection: AsyncConnection, run: RunRecord, chosen: CheckpointRecord | None
+) -> dict[str, str | None]:
+    """Return the values in links to Spark's own pages: of the chosen batch, and else of the application only."""
+    if run.engine.web_ui not in (WebUi.SPARK_DRIVER, WebUi.SPARK_HISTORY):
+        return {}
+    known = {} if chosen is None else await batches_of(connection, [chosen.place])
+    own = None if chosen is None or chosen.place not in known else known[chosen.place].work
+    found = own or await newest_work(connection, run.id) or BatchWork()
+    own = own or BatchWork()
+    stage = own.stages[0] if own.stages else None
+    return {
+        "app": found.app_id,
+        "app_attempt": found.attempt_id,
+        "query_run": run.engine_run_id.rpartition("/")[2],
+        "execution": _text(own.execution_id),
+        "spark_job": _text(own.job_ids[0] if own.job_ids else None),
+        "stage": _text(None if stage is None else stage.stage_id),
+        "stage_attempt": _text(None if stage is None else stage.attempt),
+    }
+
+
 def _of_engine(run: RunRecord, target: TargetLinks, values: Mapping[str, str | None]) -> list[LinkOut]:
     """Return the pages of the engine's web UI. Pages that need a vertex are left out if none is chosen."""
     if run.engine.web_ui is None:
@@ -126,7 +153,8 @@ def _of_engine(run: RunRecord, target: TargetLinks, values: Mapping[str, str | N
         if is_over and page.is_of_process:
             links.append(LinkOut(name=page.name, origin="engine", url=None, reason="the run has ended"))
             continue
-        path = fill_path(page.path, known)
+        template = page.path if known.get("app_attempt") else page.path.replace(APP_ATTEMPT, "")
+        path = fill_path(template, known)
         url = None if path.url is None else f"{root.rstrip('/')}/{path.url}"
         links.append(LinkOut(name=page.name, origin="engine", url=url, reason=path.reason))
     return links

@@ -1,7 +1,8 @@
 """Writes and reads the data of Spark micro-batches that is not part of their checkpoints' headers.
 
 The writer's caller holds the lock on the run's row and has written the headers. Invariant: a row is written once and
-never changes, like the terminal header to which it belongs, unless another channel reports the batch too.
+never changes, like the terminal header to which it belongs. There are two exceptions: another channel reports the batch
+too, or its Spark jobs become known later.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from sqlalchemy import Select, and_, bindparam, func, or_, select
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.domain.batch_work import BatchWork
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.micro_batch import BatchPhase, KnownBatch, MicroBatch
-from backend.domain.stored_form import batch_from
+from backend.domain.stored_form import batch_from, work_from
 from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
 from backend.store.checkpoints.writer import HeaderKey, header_key
 from backend.store.postgres.copying import Cursor
@@ -31,7 +33,6 @@ from backend.store.schema.watch_tables import run_channels
 _PHASES = tuple(BatchPhase)
 _TEXT_MAX = 2000
 
-
 _BATCH = tables.micro_batches.c
 _HEADER = tables.checkpoints.c
 _NEW = bound(_BATCH)
@@ -45,7 +46,13 @@ _INSERT = pg_insert(tables.micro_batches).from_select(
         _HEADER.status == bindparam("status", type_=_HEADER.status.type),
     ),
 )
-_WRITE = sql_of(_INSERT.on_conflict_do_nothing())
+_WRITE = sql_of(
+    _INSERT.on_conflict_do_update(
+        index_elements=tables.micro_batches.primary_key,
+        set_={"work": _INSERT.excluded.work},
+        where=(_BATCH.work.is_(None)) & (_INSERT.excluded.work.is_not(None)),
+    )
+)
 _RENEW = sql_of(
     _INSERT.on_conflict_do_update(
         index_elements=tables.micro_batches.primary_key, set_=replaced(_INSERT, beside_key(tables.micro_batches))
@@ -122,6 +129,19 @@ async def batches_of(
     return {value_of(CheckpointPlace, row): batch_from(row) for row in rows.mappings()}
 
 
+_NEWEST_WORK = (
+    select(_BATCH.work)
+    .where(_BATCH.run_id == bindparam("run"), _BATCH.work.is_not(None))
+    .order_by(_BATCH.triggered_on.desc(), _BATCH.checkpoint_id.desc())
+    .limit(1)
+)
+
+
+async def newest_work(connection: AsyncConnection, run_id: str) -> BatchWork | None:
+    """Return the Spark jobs of the run's newest batch of which they are known, or None."""
+    return work_from((await connection.execute(_NEWEST_WORK, {"run": run_id})).scalar_one_or_none())
+
+
 def _row(run_id: str, checkpoint: Checkpoint, batch: MicroBatch) -> dict[str, Any]:
     header = checkpoint.header
     return row_of(
@@ -132,9 +152,15 @@ def _row(run_id: str, checkpoint: Checkpoint, batch: MicroBatch) -> dict[str, An
         triggered_on=day_of(header.triggered_at),
         status=header.status.value,
         phases_ms=[int8(batch.phase_ms(p)) for p in _PHASES] if batch.phases_ms else None,
+        work=None if batch.work is None else dump(_cut_values(asdict(batch.work))),
         state=None if batch.state is None else dump(asdict(batch.state)),
         sources=dump([{n: _cut(v) for n, v in {**asdict(s), "sink": batch.sink}.items()} for s in batch.sources]),
     )
+
+
+def _cut_values(document: dict[str, Any]) -> dict[str, Any]:
+    stages = [{name: _cut(value) for name, value in stage.items()} for stage in document["stages"]]
+    return {name: _cut(value) for name, value in document.items()} | {"stages": stages}
 
 
 def _cut(value: object) -> object:

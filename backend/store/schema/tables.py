@@ -286,6 +286,8 @@ micro_batches = Table(
     Column("number_basis", Text, nullable=False),
     # What each channel reported, if the run has several (``store.jobs.joining``).
     Column("reports", Json),
+    # Spark jobs and stages. NULL if the channel does not report them, or if the batch was not chosen.
+    Column("work", Json),
     postgresql_partition_by="RANGE (triggered_on)",
 )
 

@@ -1,5 +1,6 @@
 """Spark queries, which have micro-batches and no barriers.
 
+* ``inside_jobs``          what the Spark jobs and stages of batches show
 * ``micro_batches``        signs of back-pressure in the micro-batches of a query
 * ``series``               which batches are slow and what grows, compared with each other
 * ``stored_state``         whether the state grows and is cleaned, and how old its snapshots are

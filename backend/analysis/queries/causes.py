@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend.analysis.numbers.statistics import quantile
-from backend.analysis.queries import accumulating, rhythms, stored_state
+from backend.analysis.queries import accumulating, inside_jobs, rhythms, stored_state
 from backend.analysis.queries.facts import Facts, Found
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport
 from backend.analysis.queries.series import SAME_ROWS_TIMES
@@ -255,6 +255,18 @@ CAUSES: Final[tuple[Cause, ...]] = (
         accumulating.longer_batches,
     ),
     Cause("compaction", "the slow batches are those of every n-th number, with the same rows", rhythms.compaction),
+    Cause(
+        "one-task",
+        "one task of a stage takes half of the batch, and 3 times as long as the median task",
+        inside_jobs.one_task,
+    ),
+    Cause("spill", "a stage takes half of the batch, and its tasks spill 64 MB to disk", inside_jobs.spilling),
+    Cause(
+        "garbage-collection",
+        "stages take half of the batch, and a fifth of their tasks' time is garbage collection",
+        inside_jobs.collecting_garbage,
+    ),
+    Cause("outside-jobs", "no Spark job runs for half of the batch, and for a second", inside_jobs.outside_jobs),
     Cause("fixed-cost", "the query is behind, and batches with 3 times the rows take the same time", fixed_cost),
     Cause("slow-listing", "the query is behind, and asking a file source takes half of the time", slow_listing),
     Cause("log-writing", "the checkpoint log takes half of the time", log_writing),

@@ -32,6 +32,8 @@ class Facts:
     growth: Growth | None
     state: StateGrowth | None
     lag: SnapshotLag | None
+    inside: tuple[Row, ...] = ()
+    """The batches of which the Spark jobs are known."""
 
     @property
     def sink(self) -> str | None:
@@ -99,6 +101,7 @@ def facts_of(checkpoints: Sequence[Checkpoint], report: BatchReport) -> Facts:
         growth=series.growth_of(steady),
         state=stored_state.state_growth(rows),
         lag=stored_state.snapshot_lag(rows),
+        inside=tuple(r for r in rows if r.batch.work is not None),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from backend.analysis.queries.facts import Facts, Found
+from backend.analysis.queries.inside_jobs import outside_rows
 from backend.analysis.queries.micro_batches import BatchPart
 from backend.analysis.queries.series import USUAL_PERIOD, Rest, Rhythm
 from backend.analysis.words import sentences as say
@@ -70,7 +71,7 @@ def compaction(facts: Facts) -> Found | None:
         headline=f"Every {_ordinal(rhythm.period)} batch is slow",
         sentence=f"{lead}: {why}" if logs else f"{lead}, {why}",
         confidence=confidence,
-        evidence=_evidence(rhythm),
+        evidence=(*_evidence(rhythm), *outside_rows(rhythm.slow)),
         cures=() if is_note else tuple(_CURES[log] for log in logs),
         no_cures=_NO_CURES if logs and not is_note else (),
         would_decide=() if logs else _would_decide(facts, rhythm),

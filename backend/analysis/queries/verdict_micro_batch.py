@@ -19,6 +19,7 @@ from backend.analysis.queries import verdict_ended as ended
 from backend.analysis.queries.causes import ASYNC_CURE, found_causes, is_by_pauses_alone, is_late, leading
 from backend.analysis.queries.facts import Found, facts_of, is_kafka
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport, Sign
+from backend.analysis.queries.series import Row
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CONFIDENT_COUNT, HEALTH_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -149,6 +150,9 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
     # Combine the parts of this batch with the signs of the batches up to it, because a single batch shows no sign.
     report = BatchReport(own.judged, around.interval, around.signs, own.shares)
     facts = facts_of(upto, around)
+    if checkpoint.batch is not None and checkpoint.batch.work is not None:
+        # What the jobs of this batch did is known, so those of others do not matter.
+        facts = replace(facts, inside=(Row(number, float(took), checkpoint.batch, checkpoint),))
     is_struck = facts.rhythm is not None and any(r.number == number for r in facts.rhythm.slow)
     causes = tuple(c for c in found_causes(facts) if is_struck or c.name != "compaction")
     if is_late(around, causes):

@@ -26,7 +26,7 @@ ROWS_UNEVEN_TIMES: Final = 2.0
 ROWS_EVEN_TIMES: Final = 1.3
 """Its rows do not explain it if no task reads more than this many times the rows of the median task."""
 SPILL_MIN_BYTES: Final = 64 * 2**20
-"""Tasks spill if those of a stage write this much to disk for want of memory."""
+"""Tasks spill if those of a stage write this much to disk because memory is short."""
 GC_MIN_RATIO: Final = 0.2
 """Garbage collection is named if it takes this share of the tasks' time."""
 OUTSIDE_MIN_MS: Final = 1_000.0
@@ -84,7 +84,7 @@ def one_task(facts: Facts) -> Found | None:
 
 
 def spilling(facts: Facts) -> Found | None:
-    """Return the stage whose tasks write to disk for want of memory, if it takes most of the batch."""
+    """Return the stage whose tasks write to disk because memory is short, if it takes most of the batch."""
     shown = [(r, s) for r in facts.inside if (s := _longest(r)) and (s.disk_spill_bytes or 0) >= SPILL_MIN_BYTES]
     if not _holds(facts, [r for r, _ in shown]):
         return None
@@ -97,7 +97,7 @@ def spilling(facts: Facts) -> Found | None:
         headline="Tasks have too little memory and spill to disk",
         sentence=(
             f"The tasks of stage {stage.stage_id}, which takes {say.duration(stage.duration_ms or 0)} of the"
-            f" {say.duration(row.took_ms)} of batch {row.number}, spill {spilled} to disk for want of memory"
+            f" {say.duration(row.took_ms)} of batch {row.number}, spill {spilled} to disk because memory is short"
         ),
         confidence=Confidence.MEDIUM,
         evidence=tuple(

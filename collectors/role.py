@@ -25,6 +25,7 @@ from backend.domain.errors import TargetUnavailableError
 from backend.domain.observation import JobState, KnownRun, Observation
 from backend.metrics.registry import register
 from backend.store.ingest import IngestWriter
+from backend.store.jobs.cluster_history import ClusterHistory
 from backend.store.jobs.reader import list_unended
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.schema.partitions import Retention
@@ -165,7 +166,8 @@ class _Declared:
 
 def _declared(path: Path, engine: AsyncEngine, limits: Reach) -> _Declared:
     store, clock = DeclaredTargets(engine), WallClock()
-    discovery = DiscoveryWatch(store, partial(finder_of, limits=limits, pause=pause), clock=clock, pause=pause)
+    finder = partial(finder_of, limits=limits, pause=pause)
+    discovery = DiscoveryWatch(store, finder, clock=clock, pause=pause, history=ClusterHistory(engine))
     file = TargetsFileWatch(path, store, clock=clock, pause=pause, notify=discovery.change)
     return _Declared(file, discovery)
 

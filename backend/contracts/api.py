@@ -510,7 +510,14 @@ class JobEventOut(Model):
 
     at: datetime
     kind: Literal[
-        "run-started", "run-ended", "restarted", "configuration-changed", "rescaled", "exception", "rows-lost"
+        "run-started",
+        "run-ended",
+        "restarted",
+        "configuration-changed",
+        "rescaled",
+        "exception",
+        "rows-lost",
+        "pod-ended",
     ]
     run_id: str
     text: str

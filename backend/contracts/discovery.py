@@ -18,7 +18,16 @@ from backend.contracts.model import Model, OneLine, StrictBool
 from backend.domain.address_rules import is_rule
 from backend.domain.connection import PLAIN, ConnectionOptions, problems_of
 from backend.domain.declared_target import INTERVAL_MAX_S, INTERVAL_MIN_S, DeclaredLink
-from backend.domain.discovery import EVERY_MAX_S, EVERY_MIN_S, Discovery, FileSd, HttpSd, KubernetesSd, TargetTemplate
+from backend.domain.discovery import (
+    EVERY_MAX_S,
+    EVERY_MIN_S,
+    KUBERNETES_KINDS,
+    Discovery,
+    FileSd,
+    HttpSd,
+    KubernetesSd,
+    TargetTemplate,
+)
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.flink_options import duration_ms
 from backend.domain.target_url import normalised_url
@@ -93,7 +102,9 @@ class HttpSdDoc(Model):
 
 
 class KubernetesDoc(Model):
-    """A section that watches the resources of flink-kubernetes-operator."""
+    """A section that watches the resources of flink-kubernetes-operator or, for ``targets.kind: spark``, of Kubeflow's
+    spark-operator.
+    """
 
     name: SectionName
     cluster: Annotated[str | None, Field(min_length=1, max_length=63, pattern=_CLUSTER)] = None
@@ -106,6 +117,8 @@ class KubernetesDoc(Model):
     """File with the access to the cluster. Without it, the service account of the collector's pod."""
     context: Annotated[str | None, Field(min_length=1, max_length=200)] = None
     """Context in the kubeconfig. Without it, the current one."""
+    history: StrictBool = True
+    """Whether upgrades, snapshots and the ends of pods are read for the history of the jobs."""
     targets: FoundDoc = FoundDoc()
 
 
@@ -195,6 +208,9 @@ def _http_sd(document: HttpSdDoc, folder: Path) -> HttpSd:
 def _kubernetes(document: KubernetesDoc, folder: Path) -> KubernetesSd:
     if document.context is not None and document.kubeconfig is None:
         raise InvalidInputError([FieldProblem("context", "is used with a kubeconfig only", "kubeconfig: PATH")])
+    if document.targets.kind not in KUBERNETES_KINDS:
+        problem = f"is not read in Kubernetes: {document.targets.kind}"
+        raise InvalidInputError([FieldProblem("targets.kind", problem, " or ".join(KUBERNETES_KINDS))])
     template = _template(document.targets, folder, limit="namespaces", allowed=document.namespaces)
     return KubernetesSd(
         name=document.name,
@@ -203,6 +219,7 @@ def _kubernetes(document: KubernetesDoc, folder: Path) -> KubernetesSd:
         selector=document.selector.strip(),
         kubeconfig=None if document.kubeconfig is None else str(PurePosixPath(folder) / document.kubeconfig),
         context=document.context,
+        has_history=document.history,
         template=template,
     )
 

@@ -16,6 +16,8 @@ from backend.domain.target import TargetOrigin
 
 EVERY_MIN_S: Final = 1.0
 EVERY_MAX_S: Final = 24 * 3600.0
+KUBERNETES_KINDS: Final = ("flink", "spark")
+"""The kinds of targets that operators in Kubernetes describe."""
 FOUND_MAX: Final = 5_000
 """The largest number of targets that one section may find."""
 
@@ -78,6 +80,8 @@ class KubernetesSd:
     selector: str = ""
     kubeconfig: str | None = None
     context: str | None = None
+    has_history: bool = True
+    """Whether upgrades, snapshots and the ends of pods are read too."""
     template: TargetTemplate = TargetTemplate()
 
     @property

@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _REST_PORT: Final = 8081
 _PORT_MAX: Final = 65_535
+_TIME_MAX: Final = 40
 _PLACEHOLDER = re.compile(r"\{\{(name|namespace)\}\}", re.IGNORECASE)
 _PATTERN_OF_PATH = re.compile(r"[(*$\[].*", re.DOTALL)
 """The rest of an ingress path from its first sign of a pattern on, such as ``(/|$)(.*)``."""
@@ -29,6 +31,7 @@ class Kind(StrEnum):
     DEPLOYMENT = "FlinkDeployment"
     SESSION_JOB = "FlinkSessionJob"
     BLUE_GREEN = "FlinkBlueGreenDeployment"
+    SNAPSHOT = "FlinkStateSnapshot"
 
     @property
     def plural(self) -> str:
@@ -74,7 +77,7 @@ def chosen(objects: Mapping[Kind, Iterable[Mapping[str, Any]]], deployments: Ite
     """
     selected = {key_of(o) for o in objects.get(Kind.DEPLOYMENT, ())}
     for job in objects.get(Kind.SESSION_JOB, ()):
-        selected.add((key_of(job)[0], _text(_at(job, "spec", "deploymentName"))))
+        selected.add((key_of(job)[0], text_of(at_path(job, "spec", "deploymentName"))))
     parents = {key_of(o) for o in objects.get(Kind.BLUE_GREEN, ())}
     selected |= {(namespace, f"{name}-{color}") for namespace, name in parents for color in ("blue", "green")}
     return frozenset(selected & set(deployments))
@@ -85,12 +88,12 @@ def is_readable(deployment: Mapping[str, Any]) -> bool:
 
     A cluster whose JobManager failed stays a target, because its failure has to be seen.
     """
-    if _at(deployment, "status", "jobManagerDeploymentStatus") == "READY":
+    if at_path(deployment, "status", "jobManagerDeploymentStatus") == "READY":
         return True
-    if _at(deployment, "status", "jobStatus", "startTime"):
+    if at_path(deployment, "status", "jobStatus", "startTime"):
         return True
     # A session cluster has no job of its own. The operator notes this once the JobManager has answered it.
-    return bool(_at(deployment, "status", "clusterInfo"))
+    return bool(at_path(deployment, "status", "clusterInfo"))
 
 
 def cluster_of(deployment: Mapping[str, Any]) -> FlinkCluster:
@@ -102,7 +105,7 @@ def cluster_of(deployment: Mapping[str, Any]) -> FlinkCluster:
     namespace, name = key_of(deployment)
     if not _DNS_LABEL.fullmatch(namespace) or not _DNS_LABEL.fullmatch(f"{name}-rest"):
         raise UnreadableError("has a name that no service can have")
-    settings = _flat(_at(deployment, "spec", "flinkConfiguration"))
+    settings = flat(at_path(deployment, "spec", "flinkConfiguration"))
     port = settings.get("rest.port", str(_REST_PORT))
     if not port.isdecimal() or not port.isascii() or not 0 < int(port[:9]) <= _PORT_MAX:
         raise UnreadableError("has a rest.port that is no port")
@@ -112,29 +115,34 @@ def cluster_of(deployment: Mapping[str, Any]) -> FlinkCluster:
         owner=_parent(deployment) or name,
         port=int(port),
         is_tls=settings.get("security.ssl.rest.enabled", "").lower() == "true",
-        is_suspended=_at(deployment, "status", "lifecycleState") == "SUSPENDED",
+        is_suspended=at_path(deployment, "status", "lifecycleState") == "SUSPENDED",
         ui_url=_ui_url(deployment, namespace, name),
     )
 
 
+def is_dns_label(text: str) -> bool:
+    """Return whether a text can be the name of a service or of a namespace."""
+    return _DNS_LABEL.fullmatch(text) is not None
+
+
 def key_of(document: Mapping[str, Any]) -> Key:
     """Return the namespace and the name of an object."""
-    return _text(_at(document, "metadata", "namespace")), _text(_at(document, "metadata", "name"))
+    return text_of(at_path(document, "metadata", "namespace")), text_of(at_path(document, "metadata", "name"))
 
 
 def _parent(deployment: Mapping[str, Any]) -> str | None:
-    owners = _at(deployment, "metadata", "ownerReferences")
+    owners = at_path(deployment, "metadata", "ownerReferences")
     for owner in owners if isinstance(owners, list) else ():
         if isinstance(owner, dict) and owner.get("kind") == Kind.BLUE_GREEN.value:
-            name = _text(owner.get("name"))
+            name = text_of(owner.get("name"))
             return name if _DNS_LABEL.fullmatch(name) else None
     return None
 
 
 def _ui_url(deployment: Mapping[str, Any], namespace: str, name: str) -> str | None:
     """Return the address of the ingress, as the operator builds it; None if its host is not known."""
-    ingress = _at(deployment, "spec", "ingress")
-    template = _text(ingress.get("template")) if isinstance(ingress, dict) else ""
+    ingress = at_path(deployment, "spec", "ingress")
+    template = text_of(ingress.get("template")) if isinstance(ingress, dict) else ""
     values = {"name": name, "namespace": namespace}
     filled = _PLACEHOLDER.sub(lambda found: values[found[1].lower()], template).strip()
     filled = re.sub(r"^https?://", "", filled, flags=re.IGNORECASE)
@@ -145,24 +153,37 @@ def _ui_url(deployment: Mapping[str, Any], namespace: str, name: str) -> str | N
     return f"{scheme}://{host}{slash}{_PATTERN_OF_PATH.sub('', path)}"
 
 
-def _flat(settings: Any, prefix: str = "", depth: int = 0) -> dict[str, str]:
+def flat(settings: Any, prefix: str = "", depth: int = 0) -> dict[str, str]:
     """Return Flink's settings by their whole keys. Newer operators allow nested ones too."""
     found: dict[str, str] = {}
     if not isinstance(settings, dict) or depth > 10:
         return found
     for key, value in settings.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{key}.", depth + 1)
+            found |= flat(value, f"{prefix}{key}.", depth + 1)
         else:
             found[f"{prefix}{key}"] = str(value)
     return found
 
 
-def _at(document: Any, *path: str) -> Any:
+def at_path(document: Any, *path: str) -> Any:
+    """Return the value at a path of keys, or None if there is none."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a text, or "" for every other value."""
     return value if isinstance(value, str) else ""
+
+
+def instant_of(value: Any) -> datetime | None:
+    """Return the time of a text in the form of RFC 3339, such as ``2026-11-30T14:00:00Z``; None for everything else."""
+    if not isinstance(value, str) or len(value) > _TIME_MAX:
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        return None if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

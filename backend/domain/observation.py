@@ -40,6 +40,8 @@ class JobEventKind(StrEnum):
     EXCEPTION = "exception"
     ROWS_LOST = "rows-lost"
     """Output was lost although no checkpoint failed. ``losses`` reads its text."""
+    POD_ENDED = "pod-ended"
+    """Kubernetes ended the pod of a TaskManager. ``pod_ends`` reads its text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from backend.store.alerts.episodes import drop_ended_before
 from backend.store.downsampling import NO_RULE, Removed, remove_from_day, sweep_drafts
 from backend.store.postgres.connections import is_lock_refused, writing
 from backend.store.rewriting import drop_statements
-from backend.store.schema import tables
+from backend.store.schema import tables, watch_tables
 from backend.store.schema.choice_tables import choice_claims, setting_choices
 from backend.store.schema.partitions import (
     PARTITION_LOCK_KEY,
@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 # The progress of a checkpoint is useful while the checkpoint is open and for some time afterwards, so it is stored
 # for a day.
 _LIVE_KEPT = timedelta(days=1)
-_EVENTS_OF_DAYS = (JobEventKind.EXCEPTION.value, JobEventKind.ROWS_LOST.value)
+_EVENTS_OF_DAYS = tuple(k.value for k in (JobEventKind.EXCEPTION, JobEventKind.ROWS_LOST, JobEventKind.POD_ENDED))
 _PRESSURE_WHOLE = timedelta(hours=1)
 _PRESSURE_THINNED = timedelta(hours=3)
 # A drop that waits for its lock blocks all new readers. So it waits only briefly, and the next pass tries again.
@@ -194,6 +194,10 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
         delete(version).where(version.c.since < oldest, is_replaced),
         # Annotations are shown together with hourly values, so they are kept as long as these.
         delete(note).where(func.coalesce(note.c.until, note.c.at) < rollups_from),
+        *(
+            delete(table).where(table.c.noted_at < rollups_from)
+            for table in (watch_tables.cluster_states, watch_tables.cluster_happenings)
+        ),
         *(
             delete(table).where(table.c.hour < rollups_from)
             for table in (tables.rollups, tables.rollup_measures, tables.rollup_hours)

@@ -19,6 +19,7 @@ import orjson
 import yaml
 
 from backend.contracts.yaml_lines import ExcessError, loaded
+from backend.domain.cluster_history import News
 from backend.domain.connection import Reach
 from backend.domain.discovery import FileSd, Found, HttpSd
 from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
@@ -37,11 +38,13 @@ _Signature = tuple[tuple[str, int, int, int], ...]
 
 
 class Notes(Protocol):
-    """Where a finder notes what it finds. Both methods return at once."""
+    """Where a finder notes what it finds. The methods return at once."""
 
     def found(self, found: Found) -> None: ...
 
     def failed(self, problem: str) -> None: ...
+
+    def happened(self, news: Sequence[News]) -> None: ...
 
 
 class Finder(Protocol):

@@ -1,4 +1,4 @@
-"""Finds Flink clusters in Kubernetes by the resources of flink-kubernetes-operator.
+"""Finds targets in Kubernetes by the resources of an operator, and what these say of the history of jobs.
 
 Nothing is noted until every list of the section was read once or has a problem, so a start that sees only a part ends
 no target. A namespace of which a list was never read keeps its earlier targets. While a list cannot be read again, its
@@ -8,32 +8,63 @@ objects stay as they were last seen. The problem is told in both cases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Set
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Final, Protocol
 
-from backend.domain.connection import Reach
-from backend.domain.declared_target import DeclaredTarget
+from backend.domain.cluster_history import News
 from backend.domain.discovery import Found, KubernetesSd
 from backend.domain.errors import InvalidInputError
-from backend.domain.kubernetes_cluster import Key, Kind, UnreadableError, chosen, cluster_of, is_readable
 from backend.domain.target_url import normalised_url
 from collectors.base import Pause
 from collectors.discovery.finding import Notes
-from collectors.discovery.groups import AllowedHosts, declared
-from collectors.discovery.kubernetes_api import ClientError, Scope, ScopeFollower, UnauthorisedError, open_api
+from collectors.discovery.kubernetes_api import (
+    ClientError,
+    Document,
+    Scope,
+    ScopeFollower,
+    UnauthorisedError,
+    open_api,
+)
 
 _REOPEN_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a view follows. Only what ``is_needed`` decides on targets; the rest is of their history.
+
+    ``reduced`` and ``seen`` are those of ``ScopeFollower``.
+    """
+
+    scope: Scope
+    is_needed: bool = True
+    reduced: Callable[[Document], Document] = lambda document: document
+    seen: Callable[[Document], None] = lambda document: None
+
+
+class View(Protocol):
+    """What one operator's resources mean."""
+
+    def watched(self) -> Iterator[Watched]:
+        """Return what has to be followed."""
+
+    def found(self, followers: Sequence[ScopeFollower], unread: Set[str | None]) -> Found:
+        """Return the targets of the objects that are known now, without those of the namespaces in ``unread``."""
+
+    def news(self, followers: Sequence[ScopeFollower]) -> Sequence[News]:
+        """Return what became known of the history of jobs since the last call. It follows a call of ``found``."""
 
 
 class KubernetesFinder:
     """Follows the resources of one section."""
 
-    def __init__(self, section: KubernetesSd, limits: Reach, *, pause: Pause) -> None:
+    def __init__(self, section: KubernetesSd, view: View, *, pause: Pause) -> None:
         self._section = section
-        self._hosts = AllowedHosts((), limits.rules)
+        self._view = view
         self._pause = pause
         self._followers: list[ScopeFollower] = []
-        self._were_readable: frozenset[Key] = frozenset()
+        self._needed: list[ScopeFollower] = []
 
     async def run(self, notes: Notes, stop: asyncio.Event) -> None:
         """Follow until ``stop`` is set."""
@@ -49,7 +80,14 @@ class KubernetesFinder:
     async def _follow(self, notes: Notes, stop: asyncio.Event) -> None:
         async with open_api(self._section) as api:
             changed = asyncio.Event()
-            self._followers = [ScopeFollower(api, s, changed.set, pause=self._pause) for s in self._scopes()]
+            self._followers, self._needed = [], []
+            for one in self._view.watched():
+                follower = ScopeFollower(
+                    api, one.scope, changed.set, pause=self._pause, reduced=one.reduced, seen=one.seen
+                )
+                self._followers.append(follower)
+                if one.is_needed:
+                    self._needed.append(follower)
             async with asyncio.TaskGroup() as group:
                 for follower in self._followers:
                     group.create_task(follower.run(stop), name=f"follow {follower.scope}")
@@ -58,72 +96,19 @@ class KubernetesFinder:
                     changed.clear()
                     self._note(notes)
 
-    def _scopes(self) -> Iterator[Scope]:
-        selector = self._section.selector
-        for namespace in self._section.namespaces or (None,):
-            # A session job or a parent may choose a deployment that does not match the selector itself.
-            yield Scope(Kind.DEPLOYMENT, namespace, "")
-            if selector:
-                yield Scope(Kind.DEPLOYMENT, namespace, selector)
-            yield Scope(Kind.SESSION_JOB, namespace, selector)
-            yield Scope(Kind.BLUE_GREEN, namespace, selector)
-
     def _note(self, notes: Notes) -> None:
         problems = [f.problem for f in self._followers if f.problem is not None]
-        unread = {f.scope.namespace for f in self._followers if f.objects is None}
-        failed = {f.scope.namespace for f in self._followers if f.problem is not None}
-        if unread <= failed and unread < {f.scope.namespace for f in self._followers}:
-            notes.found(self._found(unread))
+        unread = {f.scope.namespace for f in self._needed if f.objects is None}
+        failed = {f.scope.namespace for f in self._needed if f.problem is not None}
+        if unread <= failed and unread < {f.scope.namespace for f in self._needed}:
+            notes.found(self._view.found(self._needed, unread))
+            if news := self._view.news(self._followers):
+                notes.happened(news)
         if problems:
             notes.failed("; ".join(problems[:3]))
 
-    def _found(self, unread: Set[str | None]) -> Found:
-        deployments: dict[Key, Mapping[str, Any]] = {}
-        selected: dict[Kind, list[Mapping[str, Any]]] = {kind: [] for kind in Kind}
-        for follower in self._followers:
-            objects, scope = follower.objects or {}, follower.scope
-            if scope.namespace in unread:
-                continue
-            if scope.kind is Kind.DEPLOYMENT and not scope.selector:
-                deployments |= objects
-            if scope.selector == self._section.selector:
-                selected[scope.kind] += objects.values()
-        # A cluster that was once ready stays until its object is deleted, because its failure has to be seen.
-        self._were_readable = frozenset(
-            key for key, document in deployments.items() if key in self._were_readable or is_readable(document)
-        )
-        targets: list[DeclaredTarget] = []
-        left_out: list[str] = []
-        for namespace, name in sorted(chosen(selected, deployments)):
-            document = deployments[namespace, name]
-            if (namespace, name) not in self._were_readable:
-                continue
-            try:
-                targets.append(self._target(document))
-            except (UnreadableError, InvalidInputError) as error:
-                left_out.append(f"{Kind.DEPLOYMENT} {namespace}/{name} {error}")
-        return Found(tuple(targets), tuple(left_out), tuple(sorted(n for n in unread if n is not None)))
 
-    def _target(self, document: Mapping[str, Any]) -> DeclaredTarget:
-        cluster = cluster_of(document)
-        url, host = normalised_url(cluster.url)
-        if (refusal := self._hosts.refusal(host)) is not None:
-            raise UnreadableError(f"is left out: {refusal}")
-        if self._section.template.connection.has_tls and not cluster.is_tls:
-            raise UnreadableError("has no security.ssl.rest.enabled, and the section's connection has TLS")
-        labels = {
-            "deployment": f"{self._section.cluster}/{cluster.namespace}/{cluster.owner}",
-            "cluster": self._section.cluster,
-            "namespace": cluster.namespace,
-        }
-        if cluster.color is not None:
-            labels["color"] = cluster.color
-        ui_url = _web_address(cluster.ui_url)
-        name = f"{cluster.namespace}/{cluster.name}"
-        return declared(url, name, labels, self._section.template, ui_url=ui_url, is_paused=cluster.is_suspended)
-
-
-def _web_address(text: str | None) -> str | None:
+def web_address(text: str | None) -> str | None:
     """Return the address of an ingress, or None if it is no web address."""
     if text is None:
         return None

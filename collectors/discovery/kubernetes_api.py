@@ -21,16 +21,17 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.config import ConfigException
 
 from backend.domain.discovery import KubernetesSd
-from backend.domain.kubernetes_cluster import Key, Kind, key_of
+from backend.domain.kubernetes_cluster import Key, key_of
 from collectors.base import Pause
 
-GROUP: Final = "flink.apache.org"
-VERSIONS: Final[Mapping[Kind, str]] = dict.fromkeys(Kind, "v1beta1")
 PAGE_MAX: Final = 500
 _OBJECTS_MAX: Final = 20_000
 _WATCH_S: Final = 300
 _BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
-_GONE, _UNAUTHORISED, _FORBIDDEN, _NOT_FOUND = 410, 401, 403, 404
+_OK, _GONE, _UNAUTHORISED, _NOT_FOUND = 200, 410, 401, 404
+_LIST_S: Final = aiohttp.ClientTimeout(total=30)
+
+Document = Mapping[str, Any]
 
 
 class UnauthorisedError(Exception):
@@ -46,20 +47,41 @@ class ClientError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object. ``group`` is "" for the objects of Kubernetes itself.
+
+    ``operator`` is what defines the kind, for messages. A section may leave out what ``is_history``. A kind that
+    ``may_be_unknown`` is empty if nothing defines it, because older operators have no such kind.
+    """
+
+    group: str
+    version: str
+    plural: str
+    operator: str
+    may_be_unknown: bool = False
+    is_history: bool = False
+
+    def path(self, namespace: str | None) -> str:
+        """Return the path of the list, in one namespace or in all."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{root}/{self.plural}" if namespace is None else f"{root}/namespaces/{namespace}/{self.plural}"
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What one list and its watch contain. ``namespace`` is None for all; ``selector`` is "" for none."""
 
-    kind: Kind
+    resource: Resource
     namespace: str | None
     selector: str
 
     def __str__(self) -> str:
         where = "all namespaces" if self.namespace is None else f"namespace {self.namespace}"
-        return f"{self.kind.plural} in {where}"
+        return f"{self.resource.plural} in {where}"
 
 
 @asynccontextmanager
-async def open_api(section: KubernetesSd) -> AsyncIterator[client.CustomObjectsApi]:
+async def open_api(section: KubernetesSd) -> AsyncIterator[client.ApiClient]:
     """Open the client of a section: with its kubeconfig, or with the service account of this pod.
 
     Raises:
@@ -87,22 +109,35 @@ async def open_api(section: KubernetesSd) -> AsyncIterator[client.CustomObjectsA
         # The client does not check the form of a kubeconfig.
         raise ClientError(f"{section.kubeconfig} cannot be used ({type(error).__name__})") from None
     async with api:
-        yield client.CustomObjectsApi(api)
+        yield api
 
 
 class ScopeFollower:
-    """Keeps the objects of one scope. ``objects`` is None until the first list was read wholly."""
+    """Keeps the objects of one scope. ``objects`` is None until the first list was read wholly.
+
+    ``reduced`` returns the parts of an object that are kept. ``seen`` gets these parts of each object that a list or an
+    event has, also of one that is deleted.
+    """
 
     def __init__(
-        self, api: client.CustomObjectsApi, scope: Scope, changed: Callable[[], None], *, pause: Pause
+        self,
+        api: client.ApiClient,
+        scope: Scope,
+        changed: Callable[[], None],
+        *,
+        pause: Pause,
+        reduced: Callable[[Document], Document] = lambda document: document,
+        seen: Callable[[Document], None] = lambda document: None,
     ) -> None:
         self._api = api
         self.scope = scope
         self._changed = changed
         self._pause = pause
+        self._reduced = reduced
+        self._seen = seen
         self._version = ""
         self._failures = 0
-        self.objects: dict[Key, Mapping[str, Any]] | None = None
+        self.objects: dict[Key, Document] | None = None
         self.problem: str | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -125,7 +160,7 @@ class ScopeFollower:
             except ApiException as error:
                 if error.status == _UNAUTHORISED:
                     raise UnauthorisedError from None
-                self._failed(_told(error))
+                self._failed(_told(error, self.scope.resource))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 # What is known stays. The watch goes on from its version once the server is back.
                 self._failed(f"the API server does not answer ({type(error).__name__})")
@@ -139,18 +174,22 @@ class ScopeFollower:
         self.problem = f"{self.scope}: {reason}"
         self._changed()
 
-    def _ask(self, **options: Any) -> Any:
-        kind = self.scope.kind
+    def _ask(self, timeout: Any, **options: str) -> Any:
         if self.scope.selector:
-            options["label_selector"] = self.scope.selector
-        if self.scope.namespace is None:
-            return self._api.list_cluster_custom_object(GROUP, VERSIONS[kind], kind.plural, **options)
-        return self._api.list_namespaced_custom_object(
-            GROUP, VERSIONS[kind], self.scope.namespace, kind.plural, **options
+            options["labelSelector"] = self.scope.selector
+        return self._api.call_api(
+            self.scope.resource.path(self.scope.namespace),
+            "GET",
+            query_params=list(options.items()),
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _return_http_data_only=True,
+            _request_timeout=timeout,
         )
 
     async def _list(self) -> None:
-        found: dict[Key, Mapping[str, Any]] = {}
+        found: dict[Key, Document] = {}
         token = ""
         while True:
             page = await self._page(token)
@@ -161,7 +200,7 @@ class ScopeFollower:
             items, meta = page.get("items"), page.get("metadata")
             if not isinstance(items, list) or not isinstance(meta, dict):
                 raise _UnexpectedError("a list without items")
-            found |= {key_of(item): item for item in items if isinstance(item, dict)}
+            found |= {key_of(item): self._reduced(item) for item in items if isinstance(item, dict)}
             if len(found) > _OBJECTS_MAX:
                 raise _UnexpectedError(f"more than {_OBJECTS_MAX} objects")
             token = meta.get("continue") or ""
@@ -170,44 +209,47 @@ class ScopeFollower:
         self._listed(found, str(meta.get("resourceVersion") or ""))
 
     async def _page(self, token: str) -> dict[str, Any] | None:
-        more = {"_continue": token} if token else {}
-        try:
-            page = await self._ask(limit=PAGE_MAX, _request_timeout=30, **more)
-        except ApiException as error:
-            if error.status == _GONE:
+        more = {"continue": token} if token else {}
+        response = await self._ask(_LIST_S, limit=str(PAGE_MAX), **more)
+        async with response:
+            if response.status == _GONE:
                 # The token of the next page has expired, so the list begins anew.
-                raise _GoneError from None
-            if error.status == _NOT_FOUND and self.scope.kind is not Kind.DEPLOYMENT and not self.objects:
+                raise _GoneError
+            if response.status == _NOT_FOUND and self.scope.resource.may_be_unknown and not self.objects:
                 return None
-            raise
+            if response.status != _OK:
+                raise ApiException(status=response.status)
+            body = await response.read()
+        page = await asyncio.to_thread(orjson.loads, body)
         if not isinstance(page, dict):
             raise _UnexpectedError("no document")
+        # The items of a list do not repeat their kind.
+        kind = str(page.get("kind") or "").removesuffix("List")
+        for item in page.get("items") or ():
+            if isinstance(item, dict):
+                item.setdefault("kind", kind)
         return page
 
-    def _listed(self, found: dict[Key, Mapping[str, Any]], version: str) -> None:
+    def _listed(self, found: dict[Key, Document], version: str) -> None:
         self.objects, self._version = found, version
+        for document in found.values():
+            self._seen(document)
         self._failures, self.problem = 0, None
         self._changed()
 
     async def _watch(self) -> None:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_WATCH_S + 30)
+        response = await self._ask(
+            timeout,
+            watch="true",
+            resourceVersion=self._version,
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(_WATCH_S),
+        )
         try:
-            response = await self._ask(
-                watch=True,
-                resource_version=self._version,
-                allow_watch_bookmarks=True,
-                timeout_seconds=_WATCH_S,
-                _preload_content=False,
-                _request_timeout=timeout,
-            )
-        except ApiException as error:
-            if error.status == _GONE:
-                raise _GoneError from None
-            raise
-        try:
-            if response.status != 200:
-                if response.status == _GONE:
-                    raise _GoneError
+            if response.status == _GONE:
+                raise _GoneError
+            if response.status != _OK:
                 raise ApiException(status=response.status)
             if self.problem is not None:
                 self.problem = None
@@ -228,12 +270,15 @@ class ScopeFollower:
                 raise _GoneError
             raise _UnexpectedError(f"the watch ended with the code {document.get('code')}")
         self._version = str((document.get("metadata") or {}).get("resourceVersion") or self._version)
+        if kind == "BOOKMARK":
+            return
+        document = self._reduced(document)
         if kind == "DELETED":
             self.objects.pop(key_of(document), None)
         elif kind in ("ADDED", "MODIFIED"):
             self.objects[key_of(document)] = document
-        if kind != "BOOKMARK":
-            self._changed()
+        self._seen(document)
+        self._changed()
 
 
 class _GoneError(Exception):
@@ -244,12 +289,15 @@ class _UnexpectedError(Exception):
     """The answer has another form than Kubernetes documents."""
 
 
-def _told(error: ApiException) -> str:
+def _told(error: ApiException, resource: Resource) -> str:
     match error.status:
         case 403:
-            return "HTTP 403: the account may not get, list and watch them; a Role or ClusterRole has to allow it"
+            more = ", or write history: false in the section" if resource.is_history else ""
+            return (
+                f"HTTP 403: the account may not get, list and watch them; a Role or ClusterRole has to allow it{more}"
+            )
         case 404:
-            return "HTTP 404: the API server does not know them; is flink-kubernetes-operator installed?"
+            return f"HTTP 404: the API server does not know them; is {resource.operator} installed?"
         case 400:
             return "HTTP 400: the API server refuses the request; is the selector right?"
     return f"the API server answers HTTP {error.status}"

@@ -7,13 +7,16 @@ one stays. A target that the list no longer has is read until the grace time is 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from backend.domain.clock import Clock
+from backend.domain.cluster_history import News
 from backend.domain.declared_target import GRACE_S
 from backend.domain.discovery import Found
 from backend.domain.errors import StoreUnavailableError
@@ -27,6 +30,15 @@ LOOK_S: Final = 2.0
 _SEEN_EVERY_S: Final = 10.0
 _AGAIN_S: Final = 30.0
 _TOLD_MAX: Final = 5
+_NEWS_MAX: Final = 20_000
+_NEWS_AT_ONCE: Final = 500
+_NEWS_WAIT_S: Final = 600.0
+
+
+class HistoryStore(Protocol):
+    """Stores the history of clusters. Implemented by ``backend.store.jobs.cluster_history.ClusterHistory``."""
+
+    async def note(self, news: Sequence[News], *, at: datetime) -> Sequence[News]: ...
 
 
 @dataclass(slots=True)
@@ -44,8 +56,19 @@ class SectionKeeper:
     """Keeps the targets of one section in the store. It implements ``Notes``."""
 
     def __init__(
-        self, source: str, place: str, store: DeclaredStore, *, clock: Clock, pause: Pause, grace_s: float = GRACE_S
+        self,
+        source: str,
+        place: str,
+        store: DeclaredStore,
+        *,
+        clock: Clock,
+        pause: Pause,
+        grace_s: float = GRACE_S,
+        history: HistoryStore | None = None,
     ) -> None:
+        self._history = history
+        self._news: deque[tuple[News, float]] = deque(maxlen=_NEWS_MAX)
+        self._retried_s = 0.0
         self._source = source
         self._place = place
         self._store = store
@@ -74,6 +97,13 @@ class SectionKeeper:
             _log.warning("targets not found; the last good list stays", source=self._source, reason=problem)
             self.state.failure_count += 1
         self._failure = self._told_failure = problem
+
+    def happened(self, news: Sequence[News]) -> None:
+        """Note what became known of the history of jobs."""
+        if self._history is not None:
+            now_s = self._clock.monotonic_s()
+            self._news.extend((one, now_s) for one in news)
+            self._retried_s = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Bring what is noted into the store until ``stop`` is set."""
@@ -108,6 +138,20 @@ class SectionKeeper:
             self._seen_s = now_s
             if ended:
                 _log.info("targets ended, because they are no longer found", source=self._source, targets=ended)
+        await self._store_news(now_s)
+
+    async def _store_news(self, now_s: float) -> None:
+        """Store what became known. What has no job yet is tried again for some time, because jobs are read later."""
+        if self._history is None or not self._news or (self._retried_s and now_s - self._retried_s < _SEEN_EVERY_S):
+            return
+        taken = [self._news[n] for n in range(min(len(self._news), _NEWS_AT_ONCE))]
+        waiting = {id(one) for one in await self._history.note([one for one, _ in taken], at=self._clock.now())}
+        for _ in taken:
+            self._news.popleft()
+        self._news.extend(x for x in taken if id(x[0]) in waiting and now_s - x[1] < _NEWS_WAIT_S)
+        # Rows that are not tried yet come at the next look, and what waits comes after a pause.
+        is_all = len(self._news) <= len(waiting)
+        self._retried_s = now_s if is_all else 0.0
 
     async def _is_due(self, found: Found, now_s: float) -> bool:
         """Return whether a list that is stored already is stored again. An old list is not: another collector may have

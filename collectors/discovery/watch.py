@@ -18,7 +18,7 @@ from backend.domain.discovery import DeclaredFile, Discovery, FileSd, Found, Htt
 from backend.domain.errors import StoreUnavailableError
 from collectors.base import Pause
 from collectors.discovery.finding import FileFinder, Finder, HttpFinder
-from collectors.discovery.section import SectionKeeper, SectionState
+from collectors.discovery.section import HistoryStore, SectionKeeper, SectionState
 from collectors.targets_file import DeclaredStore
 
 _log = structlog.get_logger(__name__)
@@ -36,9 +36,12 @@ def finder_of(section: Discovery, limits: Reach, pause: Pause) -> Finder:
     if isinstance(section, HttpSd):
         return HttpFinder(section, limits, pause=pause)
     # The client of Kubernetes takes a while to be imported.
+    from collectors.discovery.flink_resources import FlinkView
     from collectors.discovery.kubernetes import KubernetesFinder
+    from collectors.discovery.spark_resources import SparkView
 
-    return KubernetesFinder(section, limits, pause=pause)
+    view = SparkView(section, limits) if section.template.kind == "spark" else FlinkView(section, limits)
+    return KubernetesFinder(section, view, pause=pause)
 
 
 @dataclass(slots=True)
@@ -55,7 +58,16 @@ class _Running:
 class DiscoveryWatch:
     """Runs the sections that ``change`` names, until it is stopped."""
 
-    def __init__(self, store: DeclaredStore, make_finder: MakeFinder, *, clock: Clock, pause: Pause) -> None:
+    def __init__(
+        self,
+        store: DeclaredStore,
+        make_finder: MakeFinder,
+        *,
+        clock: Clock,
+        pause: Pause,
+        history: HistoryStore | None = None,
+    ) -> None:
+        self._history = history
         self._store = store
         self._make_finder = make_finder
         self._clock = clock
@@ -119,7 +131,8 @@ class DiscoveryWatch:
 
     def _start(self, group: asyncio.TaskGroup, source: str, section: Discovery | None) -> None:
         place = "no section of the file" if section is None else section.place
-        keeper, stop = SectionKeeper(source, place, self._store, clock=self._clock, pause=self._pause), asyncio.Event()
+        keeper = SectionKeeper(source, place, self._store, clock=self._clock, pause=self._pause, history=self._history)
+        stop = asyncio.Event()
         running = _Running(section, keeper, stop, group.create_task(keeper.run(stop), name=f"keep {source}"))
         if section is None:
             keeper.found(Found())

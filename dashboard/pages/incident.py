@@ -58,6 +58,7 @@ _CHANGES = {
     "rescaled": ("straggler", "rescale"),
     "exception": ("warning", "exception"),
     "rows-lost": ("warning", "rows lost"),
+    "pod-ended": ("warning", "pod ended"),
     "advice": ("bolt", "advice"),
     "annotation": ("plus", "annotation"),
 }

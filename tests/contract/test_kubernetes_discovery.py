@@ -14,13 +14,18 @@ import pytest
 from backend.domain.address_rules import AddressRules
 from backend.domain.connection import ANYWHERE, ConnectionOptions, Reach, parse_reference
 from backend.domain.discovery import KubernetesSd, TargetTemplate
-from collectors.discovery.kubernetes import KubernetesFinder
+from collectors.discovery.watch import finder_of
 from tests.support.kubernetes_server import (
     blue_green,
     flink_deployment,
+    killed,
     kubeconfig,
+    reconciled,
     serving_kubernetes,
     session_job,
+    snapshot,
+    spark_application,
+    task_manager_pod,
 )
 
 pytestmark = pytest.mark.anyio
@@ -34,11 +39,16 @@ class Notes:
         self.problem = None
         self.problems = []
         self.least_count = None
+        self.news = []
         self._noted = asyncio.Event()
 
     def found(self, found):
         self.newest, self.problem = found, None
         self.least_count = min(len(found.targets), self.least_count or len(found.targets))
+        self._noted.set()
+
+    def happened(self, news):
+        self.news += news
         self._noted.set()
 
     def failed(self, problem):
@@ -80,7 +90,7 @@ def section(server, tmp_path):
 @asynccontextmanager
 async def finding(section, limits=ANYWHERE):
     notes = Notes()
-    finder = KubernetesFinder(section, limits, pause=no_pause)
+    finder = finder_of(section, limits, no_pause)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(finder.run(notes, asyncio.Event()))
         try:
@@ -295,3 +305,170 @@ async def test_kubectl_reads_the_same_server(server, tmp_path):
 
     assert process.returncode == 0
     assert b'"name": "a"' in output
+
+
+# --- the history of the jobs --------------------------------------------------------------------------------------
+
+
+def happenings(notes):
+    return [n.what.text for n in notes.news if hasattr(n.what, "text")]
+
+
+async def test_snapshots_and_ends_of_pods_are_noted_for_the_deployment_they_belong_to(server, section):
+    await server.put(flink_deployment("payments", spec={"job": {"jarURI": "local:///x.jar"}}))
+    await server.put(flink_deployment("session"))
+    await server.put(flink_deployment("hidden", "other"))
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names == {"flink/payments", "flink/session"})
+        await server.put(snapshot("s1", "payments"))
+        await server.put(snapshot("s2", "nobody"))
+        await server.put(task_manager_pod("payments-taskmanager-1-1", "payments", **killed()))
+        await server.put(task_manager_pod("session-taskmanager-1-1", "session", **killed()))
+        await server.put(task_manager_pod("hidden-taskmanager-1-1", "hidden", **killed()))
+        # Flink deletes the pod. What its last state says counts.
+        await server.delete("pods", "flink", "payments-taskmanager-1-1")
+        await notes.until(lambda: len(happenings(notes)) == 3)
+        await server.cut()
+        server.forget()
+        await server.put(flink_deployment("last"))
+        await notes.until(lambda: "flink/last" in notes.names)
+
+    found = {(n.deployment, n.what.text) for n in notes.news if hasattr(n.what, "text")}
+    assert found == {
+        ("eu-1/flink/payments", "Savepoint s1 completed: s3://bucket/savepoint-1"),
+        ("eu-1/flink/payments", "pod payments-taskmanager-1-1 of a TaskManager (address 10.1.2.3) ended: OOMKilled"),
+        (
+            "eu-1/flink/session",
+            "pod session-taskmanager-1-1 of a TaskManager of a session cluster (address 10.1.2.3) ended: OOMKilled",
+        ),
+    }
+    assert len(happenings(notes)) == 3
+
+
+async def test_each_settled_state_is_noted_once(server, section):
+    first, second = ({"image": f"job:{n}", "job": {"parallelism": 2}} for n in (1, 2))
+    await server.put(flink_deployment("a", status=reconciled(1_796_047_200_000, first)))
+    async with finding(section()) as notes:
+        await notes.until(lambda: len(notes.news) == 1)
+        await server.put(flink_deployment("a", status=reconciled(1_796_047_200_000, second, "UPGRADING")))
+        await server.put(flink_deployment("a", status=reconciled(1_796_047_260_000, second)))
+        await notes.until(lambda: len(notes.news) == 2)
+        await server.put(flink_deployment("b"))
+        await notes.until(lambda: "flink/b" in notes.names)
+
+    assert [n.what.shown["image"] for n in notes.news] == ["job:1", "job:2"]
+    assert {n.deployment for n in notes.news} == {"eu-1/flink/a"}
+
+
+async def test_the_snapshot_of_a_session_job_is_only_of_its_own_run(server, section):
+    await server.put(flink_deployment("session"))
+    await server.put(session_job("job", "session") | {"status": {"jobStatus": {"jobId": "b" * 32}}})
+    await server.put(snapshot("s", "x", spec={"jobReference": {"kind": "FlinkSessionJob", "name": "job"}}))
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.news)
+
+    assert [(n.deployment, n.what.engine_run_ids) for n in notes.news] == [("eu-1/flink/session", ("b" * 32,))]
+
+
+@pytest.mark.parametrize("plural", ["pods", "flinkstatesnapshots"])
+async def test_a_missing_permission_on_the_history_is_told_and_hides_no_target(server, section, plural):
+    await server.put(flink_deployment("a"))
+    server.forbidden = {(plural, "flink")}
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names and notes.problem is not None)
+        assert notes.names == {"flink/a"}
+        assert f"{plural} in namespace flink: HTTP 403" in notes.problem
+        assert "history: false" in notes.problem
+    asked = len(server.asked)
+    async with finding(section(has_history=False)) as notes:
+        await notes.until(lambda: notes.names == {"flink/a"})
+    assert not [path for path in server.asked[asked:] if "/pods" in path or "snapshots" in path]
+    assert notes.problems == []
+
+
+async def test_an_operator_without_snapshots_has_no_problem(server, section):
+    await server.put(flink_deployment("a"))
+    server.unknown = {"flinkstatesnapshots"}
+    async with finding(section()) as notes:
+        await notes.until(lambda: notes.names == {"flink/a"})
+        await server.put(flink_deployment("b"))
+        await notes.until(lambda: "flink/b" in notes.names)
+        assert notes.problem is None
+
+
+# --- SparkApplications --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drivers(section):
+    def of(**changes):
+        template = TargetTemplate(kind="spark", **changes.pop("template", {}))
+        return section(**{"namespaces": ("spark",), "template": template} | changes)
+
+    return of
+
+
+async def test_a_running_driver_is_found_by_the_service_in_its_status(server, drivers):
+    await server.put(
+        spark_application("orders", labels={"team": "a"}, info={"webUIIngressAddress": "ui.example/orders"})
+    )
+    await server.put(spark_application("nightly-17", schedule="nightly", labels={"team": "a"}))
+    await server.put(spark_application("other", labels={"team": "b"}))
+    await server.put(spark_application("done", labels={"team": "a"}, state="COMPLETED"))
+    await server.put(spark_application("hidden", labels={"team": "a"}, info={"webUIServiceName": ""}))
+    async with finding(drivers(selector="team=a")) as notes:
+        await notes.until(lambda: notes.names)
+
+    nightly, orders = notes.newest.targets
+    assert (orders.kind, orders.url, orders.ui_url) == (
+        "spark",
+        "http://orders-ui-svc.spark.svc:4040",
+        "http://ui.example/orders",
+    )
+    assert orders.labels == {
+        "deployment": "eu-1/spark/orders",
+        "cluster": "eu-1",
+        "namespace": "spark",
+        "application": "orders",
+        "attempt": "1",
+        "submission": "8f2b",
+    }
+    assert (nightly.labels["deployment"], nightly.labels["application"]) == ("eu-1/spark/nightly", "nightly-17")
+    assert "SparkApplication spark/hidden has no status.driverInfo.webUIServiceName" in notes.newest.left_out[0]
+    assert notes.problem is None
+    # Neither pods nor Flink's resources are asked for.
+    assert {path.split("?")[0].rpartition("/")[2] for path in server.asked} == {"sparkapplications"}
+
+
+async def test_a_driver_that_ends_is_no_target_and_one_that_comes_again_is_the_same(server, drivers):
+    async with finding(drivers()) as notes:
+        await server.put(spark_application("orders"))
+        await notes.until(lambda: notes.names == {"spark/orders"})
+        (first,) = notes.newest.targets
+        await server.put(spark_application("orders", state="FAILING"))
+        await notes.until(lambda: notes.newest.targets[0].is_paused)
+        await server.put(spark_application("orders"))
+        await notes.until(lambda: not notes.newest.targets[0].is_paused)
+        assert notes.newest.targets[0].id == first.id
+        await server.put(spark_application("orders", state="COMPLETED"))
+        await notes.until(lambda: notes.names == set())
+
+
+async def test_a_missing_permission_or_operator_of_spark_is_told(server, drivers):
+    server.forbidden = {("sparkapplications", "spark")}
+    async with finding(drivers()) as notes:
+        await notes.until(lambda: notes.problem is not None)
+        assert "sparkapplications in namespace spark: HTTP 403" in notes.problem
+        assert "history" not in notes.problem
+        server.forbidden, server.unknown = set(), {"sparkapplications"}
+        await notes.until(lambda: "404" in notes.problem)
+        assert "spark-operator installed" in notes.problem
+
+
+async def test_credentials_with_tls_go_to_no_driver(server, drivers):
+    await server.put(spark_application("orders"))
+    connection = ConnectionOptions(ca=parse_reference("file:/ca.pem"))
+    async with finding(drivers(template={"connection": connection})) as notes:
+        await notes.until(lambda: notes.newest is not None)
+    assert notes.names == set()
+    assert "without TLS" in notes.newest.left_out[0]

@@ -45,14 +45,24 @@ def test_the_collector_reads_the_sections_of_the_values():
     assert kubernetes.namespaces == ("payments", "orders")
 
 
-def test_only_the_collector_may_read_flinks_resources_and_nothing_else_in_each_namespace():
+def _rules(manifests, kind="Role"):
+    return [
+        {(group, resource) for rule in role["rules"] for group in rule["apiGroups"] for resource in rule["resources"]}
+        for role in _of_kind(manifests, kind)
+    ]
+
+
+def test_only_the_collector_may_read_flinks_resources_and_pods_in_each_namespace():
     manifests = manifests_of("discovery")
     roles, bindings = _of_kind(manifests, "Role"), _of_kind(manifests, "RoleBinding")
 
     assert [r["metadata"]["namespace"] for r in roles] == ["payments", "orders"]
     for role, binding in zip(roles, bindings, strict=True):
-        (rule,) = role["rules"]
-        assert rule == {"apiGroups": ["flink.apache.org"], "resources": _RESOURCES, "verbs": ["get", "list", "watch"]}
+        read = {"verbs": ["get", "list", "watch"]}
+        assert role["rules"] == [
+            {"apiGroups": ["flink.apache.org"], "resources": _RESOURCES} | read,
+            {"apiGroups": [""], "resources": ["pods"]} | read,
+        ]
         assert binding["metadata"]["namespace"] == role["metadata"]["namespace"]
         assert binding["roleRef"]["kind"] == "Role"
         assert binding["subjects"][0] | {"kind": "ServiceAccount"} == {
@@ -63,6 +73,23 @@ def test_only_the_collector_may_read_flinks_resources_and_nothing_else_in_each_n
     assert _account(manifests) == ("rel-barrierscope-collector", True)
     assert _account(manifests, "api") == ("rel-barrierscope", False)
     assert not _of_kind(manifests, "ClusterRole")
+
+
+def test_each_namespace_has_the_rights_that_its_sections_need():
+    sections = [
+        {"name": "a", "namespaces": ["x"], "history": False},
+        {"name": "b", "namespaces": ["y"], "targets": {"kind": "spark"}},
+        {"name": "c", "namespaces": ["z"]},
+        {"name": "d", "namespaces": ["z"], "targets": {"kind": "spark"}},
+    ]
+    flink = {("flink.apache.org", kind.plural) for kind in Kind if kind is not Kind.SNAPSHOT}
+    history = {("flink.apache.org", Kind.SNAPSHOT.plural), ("", "pods")}
+    spark = {("sparkoperator.k8s.io", "sparkapplications")}
+
+    assert _rules(render(put(_GOOD, "discovery.kubernetes", sections))) == [flink, spark, flink | history | spark]
+    everywhere = [*sections, {"name": "e", "targets": {"kind": "spark"}}]
+    (rules,) = _rules(render(put(_GOOD, "discovery.kubernetes", everywhere)), "ClusterRole")
+    assert rules == flink | history | spark
 
 
 def test_a_section_of_all_namespaces_has_a_role_of_the_cluster():

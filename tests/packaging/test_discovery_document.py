@@ -31,7 +31,7 @@ def test_each_section_is_one_of_the_targets_file():
     sections = [text for text in _blocks("yaml") if text.startswith("discovery:")]
     names = [s.name for text in sections for s in parse_targets(text.encode(), where=Path("/t.yaml")).discoveries]
 
-    assert names == ["fleet", "consul", "eu"]
+    assert names == ["fleet", "consul", "eu", "eu-spark"]
 
 
 def test_the_list_is_found_as_the_document_says():

@@ -22,6 +22,7 @@ from aiohttp import web
 from tests.support.recorded_flink import serve_app
 
 GROUP = "flink.apache.org"
+SPARK_GROUP = "sparkoperator.k8s.io"
 TOKEN = "token-of-the-tests"
 _CRDS = Path(__file__).parent / "flink_crds"
 _LOADER = yaml.CSafeLoader
@@ -34,7 +35,7 @@ def _validators() -> dict[str, tuple[str, Any]]:
     for path in sorted(_CRDS.glob("*.yaml")):
         crd = yaml.load(path.read_text(), Loader=_LOADER)
         (version,) = crd["spec"]["versions"]
-        assert version["name"] == "v1beta1"
+        assert version["name"] in ("v1beta1", "v1beta2")
         schema = version["schema"]["openAPIV3Schema"]
         found[crd["spec"]["names"]["plural"]] = (crd["spec"]["names"]["kind"], jsonschema_rs.validator_for(schema))
     return found
@@ -67,9 +68,10 @@ class KubernetesServer:
     async def put(self, document: dict[str, Any]) -> None:
         """Create or change an object, after a check against its schema."""
         plural = f"{document['kind'].lower()}s"
-        kind, validator = _validators()[plural]
-        assert kind == document["kind"]
-        validator.validate(document)
+        if plural != "pods":
+            kind, validator = _validators()[plural]
+            assert kind == document["kind"]
+            validator.validate(document)
         key = (plural, document["metadata"]["namespace"], document["metadata"]["name"])
         await self._note("MODIFIED" if key in self._objects else "ADDED", key, document)
 
@@ -115,7 +117,7 @@ class KubernetesServer:
             return web.Response(status=503, text="the server is starting")
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
-        if plural in self.unknown or plural not in _validators():
+        if plural in self.unknown or plural not in ("pods", *_validators()):
             return web.Response(status=404, text="404 page not found\n")
         if (plural, namespace) in self.forbidden:
             return _status(403, "Forbidden")
@@ -137,8 +139,7 @@ class KubernetesServer:
         meta = {"resourceVersion": str(version)}
         if rest > 0:
             meta |= {"continue": json.dumps([begin + limit, version]), "remainingItemCount": rest}
-        kind = f"{_validators()[plural][0]}List"
-        page = {"apiVersion": f"{GROUP}/v1beta1", "kind": kind, "metadata": meta, "items": items[begin:][:limit]}
+        page = {"kind": f"{_kind_of(plural)}List", "metadata": meta, "items": items[begin:][:limit]}
         return web.json_response(page)
 
     async def _watch(
@@ -162,7 +163,7 @@ class KubernetesServer:
                     await _send(response, event, document)
             if self._version > version:
                 version = self._version
-                bookmark = {"kind": _validators()[plural][0], "metadata": {"resourceVersion": str(version)}}
+                bookmark = {"kind": _kind_of(plural), "metadata": {"resourceVersion": str(version)}}
                 await _send(response, "BOOKMARK", bookmark)
             async with self._happened:
                 if self._version == version and cut == self._cut and not self._ending:
@@ -175,9 +176,9 @@ async def serving_kubernetes() -> AsyncIterator[KubernetesServer]:
     """Serve an empty API server on a free port."""
     server = KubernetesServer()
     app = web.Application()
-    base = f"/apis/{GROUP}/v1beta1"
-    app.router.add_get(base + "/{plural}", server.handle)
-    app.router.add_get(base + "/namespaces/{namespace}/{plural}", server.handle)
+    for base in (f"/apis/{GROUP}/v1beta1", f"/apis/{SPARK_GROUP}/v1beta2", "/api/v1"):
+        app.router.add_get(base + "/{plural}", server.handle)
+        app.router.add_get(base + "/namespaces/{namespace}/{plural}", server.handle)
     async with serve_app(app) as server.url:
         try:
             yield server
@@ -236,12 +237,72 @@ def blue_green(name: str, namespace: str = "flink", **labels: str) -> dict[str, 
     }
 
 
+def snapshot(name: str, of: str, namespace: str = "flink", **changes: Any) -> dict[str, Any]:
+    """Return a FlinkStateSnapshot of a deployment, a completed savepoint, with ``changes``."""
+    status = {"state": "COMPLETED", "path": "s3://bucket/savepoint-1", "resultTimestamp": "2026-11-30T14:00:00Z"}
+    spec = {"jobReference": {"kind": "FlinkDeployment", "name": of}, "savepoint": {}}
+    return {
+        "apiVersion": f"{GROUP}/v1beta1",
+        "kind": "FlinkStateSnapshot",
+        "metadata": {"name": name, "namespace": namespace, "labels": changes.get("labels", {}), "uid": f"uid-{name}"},
+        "spec": spec | changes.get("spec", {}),
+        "status": status | changes.get("status", {}),
+    }
+
+
+def task_manager_pod(name: str, cluster: str, namespace: str = "flink", **status: Any) -> dict[str, Any]:
+    """Return the pod of a TaskManager with this status."""
+    labels = {"app": cluster, "component": "taskmanager", "type": "flink-native-kubernetes"}
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"kind": "Pod", "metadata": metadata, "status": {"phase": "Running", "podIP": "10.1.2.3"} | status}
+
+
+def killed(reason: str = "OOMKilled", at: str = "2026-11-30T14:00:00Z", code: int = 137) -> dict[str, Any]:
+    """Return the part of a pod's status that says that its container ended."""
+    ended = {"terminated": {"reason": reason, "exitCode": code, "finishedAt": at}}
+    return {"containerStatuses": [{"name": "flink-main-container", "restartCount": 1, "lastState": ended}]}
+
+
+def reconciled(at_ms: int, spec: dict[str, Any], state: str = "DEPLOYED", stable: dict[str, Any] | None = None) -> Any:
+    """Return the status of a deployment whose specification the operator has deployed, in the operator's own form."""
+    wrapped = {
+        name: json.dumps({"spec": s, "resource_metadata": {"apiVersion": f"{GROUP}/v1beta1", "firstDeployment": False}})
+        for name, s in (("lastReconciledSpec", spec), ("lastStableSpec", stable or spec))
+    }
+    return {"reconciliationStatus": {"reconciliationTimestamp": at_ms, "state": state, **wrapped}}
+
+
+def spark_application(name: str, namespace: str = "spark", **changes: Any) -> dict[str, Any]:
+    """Return a SparkApplication whose driver runs. ``changes`` are ``labels``, ``schedule``, ``state`` and ``info``."""
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "labels": changes.get("labels", {})}
+    if "schedule" in changes:
+        metadata["ownerReferences"] = [{"kind": "ScheduledSparkApplication", "name": changes["schedule"], "uid": "1"}]
+    info = {"webUIServiceName": f"{name}-ui-svc", "webUIPort": 4040, "podName": f"{name}-driver"}
+    return {
+        "apiVersion": f"{SPARK_GROUP}/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": metadata,
+        "spec": {"type": "Python", "mode": "cluster"},
+        "status": {
+            "applicationState": {"state": changes.get("state", "RUNNING")},
+            "driverInfo": info | changes.get("info", {}),
+            "executionAttempts": 1,
+            "submissionID": "8f2b",
+            "sparkApplicationId": "spark-1",
+        },
+    }
+
+
 def _matches(document: dict[str, Any], namespace: str | None, selector: str) -> bool:
     metadata = document["metadata"]
-    wanted = [part.partition("=") for part in selector.split(",") if part]
+    labels, wanted = metadata.get("labels", {}), [part.partition("=") for part in selector.split(",") if part]
     return namespace in (None, metadata["namespace"]) and all(
-        metadata.get("labels", {}).get(name) == value for name, _, value in wanted
+        labels.get(name) == value if equals else name in labels for name, equals, value in wanted
     )
+
+
+def _kind_of(plural: str) -> str:
+    return "Pod" if plural == "pods" else _validators()[plural][0]
 
 
 def _status(code: int, reason: str) -> web.Response:

@@ -60,3 +60,23 @@ run_channels = Table(
     Index("ix_run_channels_target_id", "target_id"),
     Index("ix_run_channels_own_job_id", "own_job_id"),
 )
+
+# The newest settled state of each object of flink-kubernetes-operator. An upgrade is the difference of two states.
+cluster_states = Table(
+    "cluster_states",
+    metadata,
+    # Kind, namespace, name and unique id of the object.
+    Column("subject", Text, primary_key=True),
+    Column("state", Json, nullable=False),
+    Column("noted_at", Instant, nullable=False),
+)
+
+# Which happenings of a cluster became annotations, so that none is annotated twice, even if its annotation was deleted.
+cluster_happenings = Table(
+    "cluster_happenings",
+    metadata,
+    Column("deployment", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("noted_at", Instant, nullable=False),
+    Index("ix_cluster_happenings_noted_at", "noted_at"),
+)

@@ -23,12 +23,13 @@ _EVENT_WORDS = {
     "rescaled": "rescaled",
     "exception": "exception",
     "rows-lost": "rows lost",
+    "pod-ended": "pod ended",
 }
 
 _RULES_MAX = 40
 _SAID_MAX = 4
 # A job that fails again and again has these events over and over.
-_OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception", "rows-lost"}
+_OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception", "rows-lost", "pod-ended"}
 _DENSE_MIN_COUNT = 3
 
 

@@ -1,0 +1,194 @@
+"""Brings what Kubernetes says of clusters into the history of their jobs: annotations, and ends of pods as events.
+
+Each happening is annotated once, however often and by however many collectors it is seen. The jobs of a cluster are
+those of its deployment, which is the label ``deployment`` of its target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+from sqlalchemy import delete, func, literal_column, or_, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from backend.domain.clock import to_epoch_ms
+from backend.domain.cluster_history import Happening, News, ObjectState, between
+from backend.domain.ids import JobId
+from backend.domain.observation import JobEventKind
+from backend.domain.pod_ends import PodEnd
+from backend.store.jobs.annotations import Annotation, add_annotations, counts_of, lock_posting
+from backend.store.jobs.reader import list_these
+from backend.store.postgres.connections import writing
+from backend.store.postgres.encoding import clean
+from backend.store.postgres.statements import among
+from backend.store.schema import tables, watch_tables
+
+_log = structlog.get_logger(__name__)
+
+AUTHOR: Final = "Kubernetes"
+_STORED_MAX: Final = 10_000
+"""The largest number of annotations that a job may have, as for those that people post."""
+_BEFORE: Final = timedelta(minutes=1)
+_AFTER: Final = timedelta(minutes=5)
+_STATE, _DONE = watch_tables.cluster_states.c, watch_tables.cluster_happenings.c
+_JOB, _RUN, _EVENT = tables.jobs.c, tables.runs.c, tables.job_events.c
+_HEALTH = tables.target_health.c
+
+
+class ClusterHistory:
+    """Writes news of clusters to PostgreSQL. Each call is one transaction."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def note(self, news: Sequence[News], *, at: datetime) -> list[News]:
+        """Store news. Return those whose deployment has no job yet, to be noted again later.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond; nothing is stored.
+        """
+        async with writing(self._engine) as connection:
+            jobs = await _jobs_of(connection, {n.deployment for n in news})
+            seen = [(n.deployment, n.what) for n in news if isinstance(n.what, ObjectState)]
+            happened = await _compared(connection, seen, at)
+            happened += [(n.deployment, n.what) for n in news if isinstance(n.what, Happening)]
+            await _annotate(connection, [h for h in happened if h[0] in jobs], jobs, at)
+            for one in news:
+                if isinstance(one.what, PodEnd) and one.deployment in jobs:
+                    await _add_end(connection, one.what, jobs[one.deployment])
+            return [n for n in news if n.deployment not in jobs and not isinstance(n.what, ObjectState)]
+
+
+async def _jobs_of(connection: AsyncConnection, deployments: Iterable[str]) -> dict[str, list[JobId]]:
+    rows = await connection.execute(select(_JOB.deployment, _JOB.id).where(among(_JOB.deployment, deployments)))
+    found: dict[str, list[JobId]] = {}
+    for deployment, job in rows:
+        found.setdefault(deployment, []).append(JobId(job))
+    return found
+
+
+async def _compared(
+    connection: AsyncConnection, seen: Sequence[tuple[str, ObjectState]], at: datetime
+) -> list[tuple[str, Happening]]:
+    """Keep the states of objects, and return what happened since the states that were kept before."""
+    if not seen:
+        return []
+    subjects = sorted({state.subject for _, state in seen})
+    # Two collectors that see one upgrade come here one after the other.
+    rows = await connection.execute(
+        select(_STATE.subject, _STATE.state)
+        .where(among(_STATE.subject, subjects))
+        .order_by(_STATE.subject)
+        .with_for_update()
+    )
+    kept = {subject: ObjectState.of(subject, document) for subject, document in rows}
+    happened: list[tuple[str, Happening]] = []
+    for deployment, after in seen:
+        before = kept.get(after.subject)
+        if before is not None and after.at < before.at:
+            # Another collector has seen a newer state already.
+            continue
+        if before is not None and (what := between(before, after)) is not None:
+            happened.append((deployment, what))
+        kept[after.subject] = after
+    new = insert(watch_tables.cluster_states)
+    newer = new.on_conflict_do_update(
+        index_elements=[_STATE.subject], set_={"state": new.excluded.state, "noted_at": new.excluded.noted_at}
+    )
+    values = [{"subject": s, "state": kept[s].document(), "noted_at": at} for s in subjects]
+    await connection.execute(newer, values)
+    return happened
+
+
+async def _annotate(
+    connection: AsyncConnection,
+    happened: Sequence[tuple[str, Happening]],
+    jobs: dict[str, list[JobId]],
+    at: datetime,
+) -> None:
+    if not happened:
+        return
+    await lock_posting(connection)
+    rows = {(deployment, what.key): what for deployment, what in happened}
+    deployments, keys = {deployment for deployment, _ in rows}, [key for _, key in rows]
+    known = select(_DONE.deployment, _DONE.key).where(among(_DONE.deployment, deployments), among(_DONE.key, keys))
+    done = {(deployment, key) for deployment, key in await connection.execute(known)}
+    new = {row: what for row, what in rows.items() if row not in done}
+    if not new:
+        return
+    ids = {job for deployment, _ in new for job in jobs[deployment]}
+    records = {record.id: record for record in await list_these(connection, ids)}
+    runs = {run for what in new.values() for run in what.engine_run_ids}
+    of_runs = select(_RUN.job_id, _RUN.engine_run_id).where(among(_RUN.job_id, ids), among(_RUN.engine_run_id, runs))
+    with_run = {(job, run) for job, run in await connection.execute(of_runs)} if runs else set()
+    counts = await counts_of(connection, sorted(ids), after=at)
+    added = [
+        Annotation(
+            job_id=job,
+            id=_id_of(deployment, what.key),
+            at=what.at,
+            until=None,
+            at_engine=records[job].engine_now(what.at),
+            text=clean(what.text),
+            link=None,
+            tags=("kubernetes", what.tag),
+            author=AUTHOR,
+            added_at=at,
+            request_digest=_id_of(deployment, what.text),
+        )
+        for (deployment, _), what in new.items()
+        for job in jobs[deployment]
+        if job in records
+        and (not what.engine_run_ids or any((job, run) in with_run for run in what.engine_run_ids))
+        and counts.get(job, (0, 0))[0] < _STORED_MAX
+    ]
+    if added:
+        await add_annotations(connection, added)
+    noted = [{"deployment": deployment, "key": key, "noted_at": at} for deployment, key in new]
+    await connection.execute(insert(watch_tables.cluster_happenings).on_conflict_do_nothing(), noted)
+    _log.info("history of clusters annotated", happenings=len(new), annotations=len(added))
+
+
+async def _add_end(connection: AsyncConnection, end: PodEnd, jobs: Sequence[JobId]) -> None:
+    """Add the end of a pod to the runs of these jobs that ran at its time."""
+    offset = func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms, literal_column("0"))
+    found = await connection.execute(
+        select(_RUN.id, _RUN.job_id, offset)
+        .select_from(tables.runs.outerjoin(tables.target_health, _HEALTH.target_id == _RUN.target_id))
+        .where(
+            among(_RUN.job_id, jobs),
+            _RUN.started_at <= end.at + _BEFORE,
+            or_(_RUN.ended_at.is_(None), _RUN.ended_at >= end.at - _AFTER),
+        )
+    )
+    rows = [
+        {
+            "run_id": run,
+            "kind": JobEventKind.POD_ENDED.value,
+            "key": f"{to_epoch_ms(end.at)}-{end.pod}",
+            "job_id": job,
+            # The times of a run are on the engine's clock.
+            "at": end.at + timedelta(milliseconds=offset_ms),
+            "text": clean(end.text),
+        }
+        for run, job, offset_ms in found
+    ]
+    if rows:
+        new = insert(tables.job_events).values(rows).on_conflict_do_nothing().returning(_EVENT.run_id)
+        runs = list(await connection.scalars(new))
+        # A finding that was made before the end was known is made again.
+        await connection.execute(delete(tables.findings).where(among(tables.findings.c.run_id, runs)))
+
+
+def _id_of(deployment: str, text: str) -> str:
+    return (
+        "k"
+        + hashlib.blake2b(
+            f"{len(deployment)}:{deployment}{text}".encode("utf-8", "replace"), digest_size=16
+        ).hexdigest()
+    )

@@ -28,6 +28,7 @@ from backend.domain.checkpoint import (
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.losses import Loss
 from backend.domain.observation import JobState
+from backend.domain.pod_ends import PodEnd
 from backend.domain.pressure import VertexPressure, on_clock
 from backend.domain.topology import Placement, Topology
 
@@ -37,6 +38,8 @@ EXCEPTIONS_COUNT: Final = 10
 """So many exceptions are evidence, the newest."""
 LOSSES_COUNT: Final = 100
 """So many losses are evidence, the newest. A sink with many subtasks has one for each of them and each checkpoint."""
+POD_ENDS_COUNT: Final = 20
+"""The newest ends of pods of a run are evidence."""
 NEWEST_READINGS: Final = timedelta(seconds=150)
 """The readings of pressure of this time before the newest one are evidence on the job as it is."""
 READ_WITHIN: Final = timedelta(seconds=300)
@@ -67,6 +70,7 @@ class RunAt:
     placements: tuple[Placement, ...] = ()
     exceptions: tuple[tuple[datetime, str], ...] = ()
     losses: tuple[Loss, ...] = ()
+    pod_ends: tuple[PodEnd, ...] = ()
     other_runs: tuple[OtherRun, ...] = ()
     restart_count: int | None = None
     state: JobState | None = None
@@ -99,6 +103,7 @@ class RunAt:
             late_barriers=late or {},
             exceptions=self.exceptions,
             losses=self.losses,
+            pod_ends=self.pod_ends,
             other_runs=self.other_runs,
             restart_count=self.restart_count,
             cluster_settings=self.cluster_settings,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from backend.domain import checkpoint as domain
-from backend.domain import losses
+from backend.domain import losses, pod_ends
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     Checkpoint,
@@ -30,6 +30,7 @@ from backend.domain.engines import EngineCapabilities
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.losses import Loss
+from backend.domain.pod_ends import PodEnd
 from backend.domain.pressure import VertexPressure
 from backend.domain.stored_form import (
     batch_from,
@@ -141,6 +142,7 @@ class StoredRun:
     restarts: Sequence[tuple[datetime, int]] = ()
     exceptions: Sequence[tuple[datetime, str]] = ()
     losses: Sequence[Loss] = ()
+    pod_ends: Sequence[PodEnd] = ()
     _shapes: dict[tuple[datetime | None, ...], Shape] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -163,6 +165,7 @@ class StoredRun:
             restarts=[(at, int(key)) for at, kind, key, _ in events if kind == "restarted" and key.isdigit()],
             exceptions=[(at, words) for at, kind, _, words in events if kind == "exception"],
             losses=[x for at, kind, _, words in events if kind == "rows-lost" and (x := losses.read(at, words))],
+            pod_ends=[p for at, kind, _, words in events if kind == "pod-ended" and (p := pod_ends.read(at, words))],
         )
 
     def shape_at(self, engine_at: datetime) -> Shape:
@@ -199,6 +202,11 @@ class StoredRun:
         """Return the newest losses that were known at this time, newest first."""
         known = [loss for loss in self.losses if loss.at <= engine_at]
         return tuple(sorted(known, key=lambda loss: loss.at, reverse=True)[:limit])
+
+    def pod_ends_at(self, engine_at: datetime, *, limit: int) -> tuple[PodEnd, ...]:
+        """Return the newest ends of pods that were known at this time, newest first."""
+        known = [end for end in self.pod_ends if end.at <= engine_at]
+        return tuple(sorted(known, key=lambda end: end.at, reverse=True)[:limit])
 
 
 _READERS: Final = {"topology": topology_from, "config": config_from, "cluster": cluster_from}

@@ -48,7 +48,7 @@ _VERSIONS = (
 )
 _EVENTS = (
     f"SELECT json_agg(json_build_array({_ms('e.at')}, e.kind, e.key, e.text) ORDER BY e.at, e.kind, e.key)"
-    " FROM job_events e WHERE e.run_id = r.id AND e.kind IN ('restarted', 'exception', 'rows-lost')"
+    " FROM job_events e WHERE e.run_id = r.id AND e.kind IN ('restarted', 'exception', 'rows-lost', 'pod-ended')"
 )
 _RUNS = (
     "SELECT json_build_object('id', r.id, 'engine', r.engine, 'capabilities', r.capabilities,"

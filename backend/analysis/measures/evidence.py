@@ -13,6 +13,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCo
 from backend.domain.ids import VertexId
 from backend.domain.losses import Loss
 from backend.domain.observation import JobState
+from backend.domain.pod_ends import PodEnd
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
 
@@ -59,6 +60,8 @@ class JobEvidence:
     exceptions: tuple[tuple[datetime, str], ...] = ()
     losses: tuple[Loss, ...] = ()
     """The newest losses of output. The job did not restart because of them."""
+    pod_ends: tuple[PodEnd, ...] = ()
+    """The newest ends of pods of TaskManagers. Their times are on the engine's clock."""
     other_runs: tuple[OtherRun, ...] = ()
     """Of a Spark query, the newest other runs with the same id, newest first. Each restart is a run of its own."""
     restart_count: int | None = None

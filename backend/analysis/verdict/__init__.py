@@ -21,6 +21,7 @@
 * ``burst_queue``         rule: a queue before a vertex that is full only while much input comes
 * ``no_cause``            rules: nothing holds the barrier, or the cause is not decided
 * ``exceptions``          what the exceptions of restarts say, by the table of known messages
+* ``pods``                what ends of TaskManagers' pods explain of the restarts
 * ``lost_rows``           output that is lost although checkpoints complete
 * ``barrier_waits``       where barriers wait, and what the subtasks read meanwhile
 * ``last_subtask``        the subtask of a vertex that the barrier reaches last in nearly every checkpoint

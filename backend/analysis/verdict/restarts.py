@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from backend.analysis.numbers.statistics import median
 from backend.analysis.verdict import evidence_rows as rows
-from backend.analysis.verdict import exceptions
+from backend.analysis.verdict import exceptions, pods
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import by_count, draft
 from backend.analysis.verdict.rule import JOB, NONE_BEGINS, WELL, Explains, Rule
@@ -17,6 +17,7 @@ from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import PERSISTED_MIN_BYTES
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
+from backend.domain.pod_ends import PodEndReason
 from backend.domain.verdict import Confidence, Verdict, VerdictKind
 
 _RECOVERING = "INITIALIZING"
@@ -28,28 +29,36 @@ def _find_restart_loop(case: Case) -> Sequence[datetime] | None:
 
 def _tell_restart_loop(case: Case, times: Sequence[datetime]) -> Verdict:
     told = exceptions.told(case)
+    recent = exceptions.recent(case)
+    ended = pods.ended(case, recent)
     usual = median((b - a).total_seconds() * 1000 for a, b in pairwise(times)) or 0.0
     return draft(
         case,
         VerdictKind.RESTARTS,
-        _why_it_restarts(case, told),
+        _why_it_restarts(case, told, ended),
         evidence=[
             rows.number("restarts of the job that follow each other closely", "exceptions", len(times), "count"),
             rows.reconstructed("time from one restart to the next, median", "exceptions", usual, "ms"),
+            *pods.evidence(case, recent),
             *rows.restarts(case),
             *exceptions.explaining(case, told),
             *rows.fare(case),
             *rows.settings(case),
         ],
         confidence=by_count(len(times)),
-        would_decide=() if told is None else told.would_decide,
+        would_decide=(
+            *(() if told is None else told.would_decide),
+            *((pods.WOULD_DECIDE,) if ended is not None and ended.reason is PodEndReason.KILLED else ()),
+        ),
     )
 
 
-def _why_it_restarts(case: Case, told: exceptions.Told | None) -> str:
+def _why_it_restarts(case: Case, told: exceptions.Told | None, ended: pods.Ended | None) -> str:
     """Return what the exceptions of the restarts tell, and whether the checkpoints have a part in it."""
     took = case.report.duration_median_ms
     well = "" if took is None else f" ({say.duration(took)})"
+    if ended is not None and ended.is_most:
+        return f"its checkpoints are well{well}, so they are not the cause: {ended.text}"
     newest = exceptions.first_line(max(case.evidence.exceptions)[1])
     if told is None:
         return f'its checkpoints complete{well}, and what its newest exception says decides: "{newest}"'

@@ -25,7 +25,7 @@ from backend.analysis.numbers.statistics import median
 from backend.analysis.queries import verdict_micro_batch
 from backend.analysis.verdict import case as cases
 from backend.analysis.verdict import evidence_rows as rows
-from backend.analysis.verdict import exceptions, loads_without_sync
+from backend.analysis.verdict import exceptions, loads_without_sync, pods
 from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.draft import with_second
 from backend.analysis.verdict.lost_rows import with_losses
@@ -59,7 +59,8 @@ def diagnose(evidence: JobEvidence, case: Case | None = None) -> Diagnosis:
     if evidence.is_micro_batched:
         return verdict_micro_batch.diagnose(evidence)
     case = case or cases.of_job(evidence)
-    return Diagnosis(case.report.health, with_losses(case, exceptions.with_ended_transactions(case, _verdict(case))))
+    verdict = pods.with_ended_pods(case, exceptions.with_ended_transactions(case, _verdict(case)))
+    return Diagnosis(case.report.health, with_losses(case, verdict))
 
 
 def considered_count(evidence: JobEvidence) -> int:

@@ -78,6 +78,12 @@ RESTARTS_MIN_COUNT: Final = 3
 RESTARTS_WINDOW_S: Final = 600
 """Restarts that are more than this many seconds older than the newest one are left out."""
 
+POD_BEFORE_S: Final = 70
+"""The end of a pod explains an exception that follows within this time: ``heartbeat.timeout`` (50 s), and some more."""
+
+POD_AFTER_S: Final = 10
+"""The clocks of Kubernetes and of the engine may differ so much."""
+
 RESTARTS_OF_TRANSACTIONS_MIN_COUNT: Final = 2
 """Two restarts because a transaction had ended are a pattern: it is committed with every checkpoint."""
 

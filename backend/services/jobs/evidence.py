@@ -32,6 +32,7 @@ from backend.domain.clock import Clock
 from backend.domain.ids import JobId
 from backend.domain.losses import Loss
 from backend.domain.observation import JobState
+from backend.domain.pod_ends import PodEnd
 from backend.domain.pressure import on_clock
 from backend.services.jobs.findings import (
     Finding,
@@ -57,6 +58,7 @@ from backend.store.jobs.reader import (
     config_since,
     newest_exceptions,
     newest_losses,
+    newest_pod_ends,
     newest_shapes,
     shape_at,
 )
@@ -312,7 +314,10 @@ class EvidenceReader:
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
         losses = await newest_losses(connection, [run.id])
-        known = run_at(job, run, shape, exceptions.get(run.id, ()), losses=losses.get(run.id, ()))
+        ends = await newest_pod_ends(connection, [run.id])
+        known = run_at(
+            job, run, shape, exceptions.get(run.id, ()), losses=losses.get(run.id, ()), ends=ends.get(run.id, ())
+        )
         evidence = known.evidence(
             now=job.engine_now(self._clock.now()),
             checkpoints=[
@@ -359,7 +364,8 @@ class EvidenceReader:
         details = await details_of(connection, [r.place for r in with_details(kept)], is_large=is_large)
         exceptions = (await newest_exceptions(connection, [run.id])).get(run.id, ())
         losses = (await newest_losses(connection, [run.id])).get(run.id, ())
-        return run_at(job, run, shape, exceptions, losses=losses).evidence_on_job(
+        ends = (await newest_pod_ends(connection, [run.id])).get(run.id, ())
+        return run_at(job, run, shape, exceptions, losses=losses, ends=ends).evidence_on_job(
             now=job.engine_now(self._clock.now()),
             checkpoints=[Checkpoint(r.header, details.get(r.place, ())) for r in kept if not is_lost(r, run)],
             readings=readings,
@@ -447,6 +453,7 @@ def run_at(
     exceptions: tuple[tuple[datetime, str], ...] = (),
     other_runs: tuple[OtherRun, ...] = (),
     losses: tuple[Loss, ...] = (),
+    ends: tuple[PodEnd, ...] = (),
 ) -> RunAt:
     """Return what is known of one run of a job, as it was last read."""
     return RunAt(
@@ -460,6 +467,7 @@ def run_at(
         exceptions=exceptions,
         other_runs=other_runs,
         losses=losses,
+        pod_ends=ends,
         restart_count=run.restart_count,
         state=run.state,
         engine_state=run.engine_state,
@@ -486,6 +494,7 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     readings = await read_newest(connection, read_at, large)
     exceptions = await newest_exceptions(connection, run_ids)
     losses = await newest_losses(connection, run_ids)
+    ends = await newest_pod_ends(connection, run_ids)
     others = await other_runs_of(connection, sorted(batched))
     evidences = {
         r.id: run_at(
@@ -495,6 +504,7 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
             exceptions.get(r.run.id, ()),
             others.get(r.run.id, ()),
             losses.get(r.run.id, ()),
+            ends.get(r.run.id, ()),
         ).evidence_on_job(
             now=r.engine_now(now),
             checkpoints=[

@@ -29,8 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis.assembling import EXCEPTIONS_COUNT, LOSSES_COUNT
-from backend.domain import losses
+from backend.analysis.assembling import EXCEPTIONS_COUNT, LOSSES_COUNT, POD_ENDS_COUNT
+from backend.domain import losses, pod_ends
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus, ClusterSettings
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
@@ -38,6 +38,7 @@ from backend.domain.freshness import Polls
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
 from backend.domain.losses import Loss
 from backend.domain.observation import JobEventKind, JobState, KnownRun
+from backend.domain.pod_ends import PodEnd
 from backend.domain.stored_form import (
     cluster_from,
     config_from,
@@ -528,6 +529,13 @@ async def newest_losses(connection: AsyncConnection, run_ids: Sequence[str]) -> 
     """Return the newest losses of output of each run, newest first."""
     newest = await _newest(connection, run_ids, JobEventKind.ROWS_LOST, LOSSES_COUNT)
     read = {run_id: tuple(x for row in rows if (x := losses.read(*row)) is not None) for run_id, rows in newest.items()}
+    return {run_id: rows for run_id, rows in read.items() if rows}
+
+
+async def newest_pod_ends(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, tuple[PodEnd, ...]]:
+    """Return the newest ends of pods of each run, newest first."""
+    newest = await _newest(connection, run_ids, JobEventKind.POD_ENDED, POD_ENDS_COUNT)
+    read = {i: tuple(x for row in rows if (x := pod_ends.read(*row)) is not None) for i, rows in newest.items()}
     return {run_id: rows for run_id, rows in read.items() if rows}
 
 

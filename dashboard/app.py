@@ -14,7 +14,8 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes, tour
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, markup, shell, viewer_name
+from dashboard.components import cards, markup, shell, unread_sources, viewer_name
+from dashboard.live import digest
 from dashboard.pages import (
     advice,
     alert,
@@ -156,8 +157,14 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
     connect(
         app,
         partial(refresh, client),
-        output={"state": Output("service-state", "children"), "alerts": Output("nav-alerts-count", "children")},
+        output={
+            "state": Output("service-state", "children"),
+            "alerts": Output("nav-alerts-count", "children"),
+            "sources": Output("unread-sources", "children"),
+            "digest": Output("unread-sources-digest", "data"),
+        },
         inputs={"tick": Input("status-tick", "n_intervals")},
+        state={"before": State("unread-sources-digest", "data")},
     )
 
 
@@ -167,14 +174,22 @@ def show(*, pathname: str | None, search: str | None) -> Changes:
     return {"page": _LAYOUTS[route.page](route)}
 
 
-async def refresh(client: ApiClient, *, tick: int | None) -> Changes:
-    """Return the state of the service for the footer, and the number of firing alerts."""
+async def refresh(client: ApiClient, *, tick: int | None, before: str | None = None) -> Changes:
+    """Return the state of the service for the footer, the number of firing alerts, and the wrong lists of targets.
+
+    ``before`` is the ``digest`` of the previous call. The messages are replaced only if they change, so that a link in
+    one keeps the focus.
+    """
     try:
         value = await client.status()
     except (ApiRefusedError, ApiUnavailableError) as problem:
         # The number of alerts keeps its value: without a response it is unknown, not zero.
         return {"state": html.Span(str(problem), className="missing")}
-    return {"state": shell.service_state(value), "alerts": shell.alert_count(value)}
+    changes: Changes = {"state": shell.service_state(value), "alerts": shell.alert_count(value)}
+    now = digest(*value.unread_sources)
+    if value.store == "ok" and now != before:
+        changes |= {"sources": unread_sources.banner(value.unread_sources), "digest": now}
+    return changes
 
 
 def _in_browser(

@@ -71,6 +71,21 @@ class HistoryOut(Model):
     """Null if no day is being rewritten."""
 
 
+class UnreadSourceOut(Model):
+    """A file or a discovery that declares targets, and whose newest content was not taken wholly."""
+
+    source: str
+    place: str
+    """Where it is read: the path of the file, or what the discovery asks."""
+    problem: str
+    """Each problem with its place and its cure."""
+    since: datetime
+    read_at: datetime | None
+    """When it was last read without a problem. Its targets are those of then. Null: never."""
+    target_count: int | None
+    """The number of targets that it declared then."""
+
+
 class StatusOut(Model):
     """The health of Barrierscope itself, and the age of its data."""
 
@@ -93,3 +108,5 @@ class StatusOut(Model):
     """Null if there is no demo query, or if it is still starting."""
     history: HistoryOut | None = None
     """Null if the store is unreachable."""
+    unread_sources: list[UnreadSourceOut] = []
+    """The files and discoveries of targets of which the last good list is used instead of the newest one."""

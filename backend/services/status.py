@@ -7,7 +7,7 @@ from typing import Literal
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.contracts.status import HistoryOut, PipelineOut, RewritingOut, StatusOut
+from backend.contracts.status import HistoryOut, PipelineOut, RewritingOut, StatusOut, UnreadSourceOut
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreBusyError, StoreUnavailableError
 from backend.domain.target import TargetState
@@ -20,6 +20,7 @@ from backend.store.downsampling import rewrite_in_progress
 from backend.store.pipeline.log import read_pipeline, read_spark_demo
 from backend.store.postgres.connections import reading
 from backend.store.schema.partitions import Retention
+from backend.store.targets.declared import FORGOTTEN_AFTER, TargetSource, list_sources
 from backend.store.targets.leases import is_any_collector_alive
 from backend.store.targets.targets import TargetRecord, TargetRepository
 
@@ -46,6 +47,7 @@ class StatusService:
                 pipeline = pipeline_out(await read_pipeline(connection))
                 demo = spark_demo_out(await read_spark_demo(connection))
                 draft = await rewrite_in_progress(connection)
+                sources = await list_sources(connection)
             rewriting = None if draft is None else RewritingOut(day=draft.day, table=draft.table, percent=draft.percent)
             history = HistoryOut.of(await self._history.read(), rewriting=rewriting)
         except StoreBusyError:
@@ -56,6 +58,7 @@ class StatusService:
             "alerts_firing_count": firing.count if firing is not None else 0,
             "spark_demo": demo,
             "history": history,
+            "unread_sources": self._unread(sources),
         }
         return self._out(targets, roles, pipeline).model_copy(
             update=counted | {"alerts_severity": firing.severity if firing is not None else None}
@@ -80,6 +83,22 @@ class StatusService:
             roles=dict(roles),
             pipeline=pipeline,
         )
+
+    def _unread(self, sources: list[TargetSource]) -> list[UnreadSourceOut]:
+        """Return the sources with a problem. One that no collector looks at any more declares nothing."""
+        since = self._clock.now() - FORGOTTEN_AFTER
+        return [
+            UnreadSourceOut(
+                source=s.source,
+                place=s.place,
+                problem=s.problem,
+                since=s.problem_since or s.seen_at,
+                read_at=s.read_at,
+                target_count=s.target_count,
+            )
+            for s in sources
+            if s.problem is not None and s.seen_at >= since
+        ]
 
     async def _roles(self) -> Mapping[str, str]:
         is_collecting = await is_any_collector_alive(self._engine)

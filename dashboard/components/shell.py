@@ -33,12 +33,17 @@ def shell(*, has_login: bool = False) -> dmc.MantineProvider:
             dcc.Store(id="look"),
             dcc.Store(id="tour-ask"),
             dcc.Store(id="tour-plan"),
+            dcc.Store(id="unread-sources-digest"),
             dcc.Interval(id="tick", interval=TICK_MS),
             # It has no timer. It counts every fifth tick, so it stands still whenever the tick does.
             dcc.Interval(id="status-tick", disabled=True),
             html.A("Skip to content", href="#main", className="skip-link"),
             _header(has_login=has_login),
-            html.Main([html.Div(id="unexpected"), _silence(), html.Div(id="page")], id="main", tabIndex="-1"),
+            html.Main(
+                [html.Div(id="unexpected"), _silence(), html.Div(id="unread-sources"), html.Div(id="page")],
+                id="main",
+                tabIndex="-1",
+            ),
             _footer(),
         ],
         id="mantine",

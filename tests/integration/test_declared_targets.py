@@ -11,6 +11,7 @@ import pytest
 from backend.domain.connection import ConnectionOptions, parse_reference
 from backend.domain.declared_target import DeclaredLink, DeclaredSet, DeclaredTarget
 from backend.domain.target import TargetOrigin, TargetState
+from backend.services.status import StatusService
 from backend.store.postgres.connections import reading
 from backend.store.targets.declared import FORGOTTEN_AFTER, DeclaredTargets, list_sources
 from backend.store.targets.leases import TargetLeases
@@ -217,3 +218,20 @@ async def test_two_collectors_with_one_file_bring_it_at_the_same_time(targets, d
     await asyncio.gather(*(declared.apply(many, place=PLACE, at=NOW) for _ in range(6)))
 
     assert len(await targets.list_all()) == 30
+
+
+async def test_the_status_names_each_source_whose_newest_content_was_not_taken(engine, clock, declared):
+    async def unread():
+        return (await StatusService(engine, clock, "0").status()).unread_sources
+
+    await declared.apply(of(PAYMENTS, ORDERS), place=PLACE, at=NOW)
+    await declared.apply(of(source="good"), place="/other", at=NOW)
+    assert await unread() == []
+    later = NOW + timedelta(seconds=9)
+    await declared.note_problem("a", place=PLACE, problem="line 3: is wrong", at=later)
+
+    (source,) = await unread()
+    assert (source.source, source.place, source.problem) == ("a", PLACE, "line 3: is wrong")
+    assert (source.since, source.read_at, source.target_count) == (later, NOW, 2)
+    clock.at += FORGOTTEN_AFTER + timedelta(seconds=10)
+    assert await unread() == [], "no collector looks at it any more"

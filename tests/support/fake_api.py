@@ -24,10 +24,11 @@ from backend.contracts.changes import ChangePointOut
 from backend.contracts.checkpoint_actions import ActionIn
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.contracts.comparing_windows import WindowsComparisonOut
+from backend.contracts.connection import ConnectionDoc
 from backend.contracts.history import HistoryOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.rollups import RollupHourOut
-from backend.contracts.status import PipelineOut, StatusOut
+from backend.contracts.status import PipelineOut, StatusOut, UnreadSourceOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TooLargeError
@@ -67,6 +68,7 @@ class FakeApi(MadeUpJobs):
         self._changed_at: dict[str, int] = {}
         self.requests: list[str] = []
         self.targets: dict[str, api.TargetOut] = {t.id: t for t in self._first_targets()}
+        self.unread_sources: list[UnreadSourceOut] = []
         self.alerting = MadeUpAlerts(now=now)
         self.annotations = MadeUpAnnotations()
         self.simulations = MadeUpSimulations(now=now)
@@ -381,9 +383,16 @@ class FakeApi(MadeUpJobs):
             version = version_of(patch.ui_url or None, [link.model_dump() for link in patch.links])
             self.targets[target] = found.model_copy(update=given | {"links_version": version})
             return self.targets[target]
-        state = TargetState.OK if patch.is_enabled else TargetState.PAUSED
-        health = found.health.model_copy(update={"state": state})
-        self.targets[target] = found.model_copy(update={"is_enabled": patch.is_enabled, "health": health})
+        given = {name: getattr(patch, name) for name in patch.model_fields_set if name != "links_version"}
+        if "is_enabled" in given:
+            state = TargetState.OK if patch.is_enabled else TargetState.PAUSED
+            given["health"] = found.health.model_copy(update={"state": state})
+        given |= {
+            name: None
+            for name in ("ui_url", "interval_s", "connection")
+            if given.get(name, 1) in ("", 0, ConnectionDoc())
+        }
+        self.targets[target] = found.model_copy(update=given)
         return self.targets[target]
 
     def _status(self) -> StatusOut:
@@ -402,6 +411,7 @@ class FakeApi(MadeUpJobs):
                 last_run_at=self._now() - timedelta(minutes=5),
                 last_run_reason="no space left on device",
             ),
+            unread_sources=self.unread_sources,
         )
 
 

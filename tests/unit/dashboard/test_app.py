@@ -10,6 +10,8 @@ import pytest
 from plotly.offline import get_plotlyjs_version
 
 import dashboard
+from backend.contracts.status import StatusOut
+from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, checkpoint_values, job_values, texts
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +106,21 @@ async def test_the_footer_shows_the_state_of_the_service(ui):
     answer = await ui.call("service-state.children", {"status-tick.n_intervals": 1}, by="status-tick.n_intervals")
 
     assert "3 targets, 1 unhealthy" in texts(answer["service-state"]["children"])
+
+
+async def test_every_page_says_that_a_list_of_targets_is_wrong_and_says_it_anew_only_if_it_changes(ui):
+    async def asked(before):
+        values = {"status-tick.n_intervals": 1, "unread-sources-digest.data": before}
+        return await ui.call("service-state.children", values, by="status-tick.n_intervals")
+
+    none = await asked(None)
+    ui.fake.unread_sources = StatusOut.model_validate(example("status")).unread_sources
+    said = await asked(none["unread-sources-digest"]["data"])
+    again = await asked(said["unread-sources-digest"]["data"])
+
+    assert none["unread-sources"]["children"] == []
+    assert "targets[0].intervall: is not a key" in texts(said["unread-sources"]["children"])
+    assert "unread-sources" not in again
 
 
 _ENDED = {"job": "jE", "run": "rE", "checkpoint": 14}

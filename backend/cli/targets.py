@@ -1,4 +1,4 @@
-"""``barrierscope targets``: lists, adds, tests, links and removes targets through the running API."""
+"""``barrierscope targets``: lists, adds, tests, changes, links and removes targets through the running API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Kind = Annotated[
 ]
 
 app = typer.Typer(
-    help="Add, list, test, link and remove targets, through the running API.",
+    help="Add, list, test, change, link and remove targets, through the running API.",
     epilog="Example: barrierscope targets add http://my-flink:8081",
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -162,6 +162,86 @@ def try_target(
 
 
 app.command(epilog="Example: barrierscope targets check targets.yaml")(targets_check.check)
+
+
+@app.command(epilog="Example: barrierscope targets change production --bearer file:token --interval 5s")
+def change(
+    target: Target,
+    name: Annotated[str | None, typer.Option(help="Name shown on the pages.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Add or replace a label; may be repeated.")
+    ] = None,
+    removed_labels: Annotated[
+        list[str] | None, typer.Option("--remove-label", metavar="KEY", help="Remove a label; may be repeated.")
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time between two readings; 0s for that of the collector.")
+    ] = None,
+    is_enabled: Annotated[
+        bool | None, typer.Option("--resume/--pause", help="Read the target again, or read it no longer.")
+    ] = None,
+    is_plain: Annotated[
+        bool, typer.Option("--plain", help="Remove the stored credentials, TLS files and proxy first.")
+    ] = False,
+    bearer: connection_options.Bearer = None,
+    user: connection_options.User = None,
+    headers: connection_options.Headers = None,
+    ca: connection_options.Ca = None,
+    cert: connection_options.Cert = None,
+    key: connection_options.Key = None,
+    server_name: connection_options.ServerName = None,
+    proxy: connection_options.ProxyUrl = None,
+    proxy_user: connection_options.ProxyUser = None,
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    """Change a target that was added by the API. What is not named stays.
+
+    The address stays too, because jobs and their history belong to it: add a target with the new one, and remove this
+    one. A target of a file or a discovery is changed there.
+    """
+    from backend.contracts.api import TargetIn, TargetOut, TargetPatch, TargetTestOut
+    from backend.contracts.connection import ConnectionDoc
+
+    given = connection_options.Given(
+        *(bearer, user, headers or (), ca, cert, key, server_name, proxy), proxy_user=proxy_user
+    )
+    added = pairs(label or [], option="--label")
+    is_connected_anew = is_plain or given != connection_options.Given()
+    with Client(api) as client:
+        found = _one(client, target)
+        labels = dict(found.labels)
+        for one in removed_labels or []:
+            if labels.pop(one, None) is None:
+                raise UnknownEntityError(kind="label", id=one)
+        stored = PLAIN if is_plain or found.connection is None else found.connection.options()
+        connection = None
+        if is_connected_anew:
+            connection = ConnectionDoc.of_options(connection_options.checked(given.options(stored), found.url))
+        body = TargetPatch.model_construct(
+            name=name,
+            labels=labels | added if added or removed_labels else None,
+            is_enabled=is_enabled,
+            connection=connection,
+            interval_s=None if interval is None else seconds(interval, option="--interval", least=0.0, most=3600),
+        )
+        if not body.model_dump(exclude_none=True):
+            raise ApiRefusedError("nothing to change; pass an option, such as --name (see --help)")
+        changed = client.patch(f"/api/v1/targets/{found.id}", body, TargetOut)
+        answer = None
+        if is_connected_anew and changed.is_enabled:
+            tried = TargetIn.model_construct(
+                url=changed.url, labels={}, kind=changed.kind, connection=changed.connection
+            )
+            answer = client.post("/api/v1/targets/test", tried, TargetTestOut)
+    if output_format is OutputFormat.JSON:
+        typer.echo(changed.model_dump_json(indent=2))
+        return
+    say(f"changed {changed.name} ({changed.url})")
+    if answer is not None:
+        cure = f"; {answer.cure}" if answer.cure else ""
+        said = f"it does not answer now: {answer.problem}{cure}"
+        say("it answers with this connection" if answer.is_ok else said)
 
 
 @app.command(epilog="Example: barrierscope targets remove production")

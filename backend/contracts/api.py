@@ -81,7 +81,7 @@ from pydantic import ConfigDict, Field
 
 from backend.contracts.bounds import CheckpointBoundsOut, DurationBoundsOut, EvidenceBoundOut
 from backend.contracts.causes import CriticalPathOut, IntermittenceOut, NamesLast, OutlierOut, SecondCauseOut
-from backend.contracts.connection import ConnectionDoc
+from backend.contracts.connection import ConnectionDoc, SameTarget
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
 from backend.contracts.growth import GrowthOut
@@ -164,11 +164,10 @@ class TargetIn(Model):
     ui_url: Annotated[str | None, Field(max_length=2000)] = None
     """The address of the engine's web UI as browsers reach it. Null: the address of the target."""
     links: LinkTemplates = []
-    is_enabled: StrictBool = True
-    """False: the target is listed, but not read."""
+    is_enabled: Annotated[StrictBool, Field(description="False: the target is listed, but not read.")] = True
 
 
-class TargetPatch(Model):
+class TargetPatch(SameTarget):
     """Changes to a target. Absent fields keep their values."""
 
     name: Annotated[Annotated[str, OneLine] | None, Field(max_length=200)] = None
@@ -251,6 +250,7 @@ class TargetOut(Model):
     """Seconds between two polls. Null: the interval of the collector."""
     declared_by: str | None = None
     """The file or discovery that declares the target, so that it is changed there. Null: it was added by the API."""
+    declared_at: Annotated[str | None, Field(description="Path or address. Null: the API may change it.")] = None
     missing_since: datetime | None = None
     """From when on it was no longer declared there. It is read for some minutes more."""
     added_at: datetime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from backend.contracts.model import Model, OneLine
@@ -64,6 +64,19 @@ class ProxyDoc(Model):
     user: _User | None = None
     """User for the proxy. It requires ``password``."""
     password: ReferenceText | None = None
+
+
+class SameTarget(Model):
+    """A change of a target. Its address and its kind stay, because its jobs and their history belong to them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_identity(cls, document: object) -> object:
+        for name in ("url", "kind"):
+            if isinstance(document, dict) and name in document:
+                problem = f"{name} cannot be changed, because jobs and their history belong to it; add another target"
+                raise PydanticCustomError("identity", "{problem}", {"problem": problem})
+        return document
 
 
 class ConnectionDoc(Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from dash import ALL, State, dcc, html
@@ -30,11 +31,13 @@ _FIELDS: Final = (
     ("interval_s", "Seconds between two readings", "2", "Target"),
     ("ui_url", "Address of the web UI in browsers", "https://flink-ui.example", "Target"),
 )
-_HINT = (
+HINT: Final = (
     "Credentials are written as references, never as values: env:NAME is a variable of the service, file:PATH a file of"
     " it. The operator of Barrierscope decides which of them may be named here."
 )
 GROUPS: Final = ("Credentials", "TLS", "Proxy", "Target")
+ADDING: Final = "target-option"
+"""The form that adds a target."""
 
 
 class WrongOptionError(ValueError):
@@ -43,39 +46,85 @@ class WrongOptionError(ValueError):
 
 def fields() -> Component:
     """Return the closed part of the form with all fields."""
-    groups = [
-        html.Fieldset(
-            [
-                html.Legend(group),
-                html.Div([_field(*f[:3]) for f in _FIELDS if f[3] == group], className="target-options-fields"),
-            ],
-            className="target-options-group",
-        )
-        for group in GROUPS
-    ]
     return html.Details(
-        [html.Summary("Credentials, TLS, proxy and more"), html.P(_HINT, className="hint"), *groups],
+        [html.Summary("Credentials, TLS, proxy and more"), html.P(HINT, className="hint"), *groups()],
         className="target-options",
     )
 
 
-def _field(name: str, label: str, example: str) -> Component:
+def groups(
+    values: Mapping[str, str] = MappingProxyType({}),
+    *,
+    form: str = ADDING,
+    shown: Sequence[str] = GROUPS,
+    without: Sequence[str] = (),
+    is_fixed: bool = False,
+) -> list[Component]:
+    """Return the fields of the groups ``shown``, with their values. ``form`` is the form that they belong to.
+
+    The fields named in ``without`` are left out. If ``is_fixed``, nobody can write into them.
+    """
+    return [
+        html.Fieldset(
+            [
+                html.Legend(group),
+                html.Div(
+                    [
+                        _field(name, label, "" if is_fixed else example, values.get(name, ""), form, is_fixed=is_fixed)
+                        for name, label, example, of in _FIELDS
+                        if of == group and name not in without
+                    ],
+                    className="target-options-fields",
+                ),
+            ],
+            className="target-options-group",
+        )
+        for group in shown
+    ]
+
+
+def _field(name: str, label: str, example: str, value: str, form: str, *, is_fixed: bool) -> Component:
     box = dcc.Input(
-        id={"type": "target-option", "name": name},
+        id={"type": form, "name": name},
         type="text",
+        value=value,
         placeholder=example,
         maxLength=2000,
         autoComplete="off",
         debounce=False,
+        disabled=is_fixed,
         **attrs({"spellCheck": "false"}),
     )
     return html.Label([label, box], className="field")
 
 
-def states() -> dict[str, Any]:
-    """Return the states of a callback that reads the fields, for ``read``."""
-    place = {"type": "target-option", "name": ALL}
+def states(form: str = ADDING) -> dict[str, Any]:
+    """Return the states of a callback that reads the fields of a form, for ``read``."""
+    place = {"type": form, "name": ALL}
     return {"options": State(place, "value"), "names": State(place, "id")}
+
+
+def values_of(target: TargetOut) -> dict[str, str]:
+    """Return what the fields contain for a target. ``read`` makes the same values of it."""
+    found: dict[str, str | None] = {
+        "kind": target.kind,
+        "labels": _joined(target.labels),
+        "interval_s": None if target.interval_s is None else f"{target.interval_s:g}",
+        "ui_url": target.ui_url,
+    }
+    if (connection := target.connection) is not None:
+        plain = ("bearer", "ca", "certificate", "key", "server_name")
+        found |= {name: getattr(connection, name) for name in plain}
+        found["headers"] = _joined(connection.headers or {})
+        if connection.basic is not None:
+            found |= {"user": connection.basic.user, "password": connection.basic.password}
+        if (proxy := connection.proxy) is not None:
+            found |= {"proxy": proxy.url, "proxy_user": proxy.user, "proxy_password": proxy.password}
+    return {name: value for name, value in found.items() if value}
+
+
+def _joined(pairs: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in pairs.items())
 
 
 def read(options: Sequence[str | None] | None, names: Sequence[Mapping[str, str]] | None) -> dict[str, Any]:

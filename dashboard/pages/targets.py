@@ -1,6 +1,6 @@
 """The page of the targets: their health and the cost of polling them.
 
-Targets can be added, tested, paused and removed.
+Targets can be added, tested, changed, paused and removed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 from pydantic import ValidationError
 
-from backend.contracts.api import TargetIn, TargetOut, TargetShedOut, TargetTestOut
+from backend.contracts.api import TargetIn, TargetOut, TargetShedOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, confirming, status
+from dashboard.components import cards, confirming, status, target_tests
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
-from dashboard.pages import target_links, target_options
+from dashboard.pages import target_editing, target_links, target_options
 
 _ABOUT = "The systems that Barrierscope reads. It uses the monitoring REST API only; nothing is installed there."
 _ORIGINS = {
@@ -57,6 +57,7 @@ def layout() -> Component:
             dcc.Store(id="targets-digest"),
             dcc.Store(id="targets-changed"),
             target_links.dialog(),
+            target_editing.dialog(),
             confirming.dialog("target", "Remove a target", "Remove", icon="trash", is_dangerous=True),
         ]
     )
@@ -116,6 +117,7 @@ def register(app: Dash, client: ApiClient) -> None:
     _register_form(app, client)
     _register_actions(app, client)
     target_links.register(app, client)
+    target_editing.register(app, client)
 
 
 def _register_list(app: Dash, client: ApiClient) -> None:
@@ -162,7 +164,7 @@ async def refresh(client: ApiClient, *, tick: int | None, look: object, changed:
 
 def _identity(target: TargetOut) -> tuple[object, ...]:
     """Return the values that determine the name, address and buttons in a target's row, which no poll changes."""
-    shown = (target.origin, target.declared_by, target_options.told(target))
+    shown = (target.origin, target.declared_by, target.declared_at, target_options.told(target))
     return target.id, target.name, target.url, *shown, target.is_enabled, len(target.links)
 
 
@@ -212,7 +214,7 @@ async def send(
         target = TargetIn(url=(url or "").strip(), name=(name or "").strip() or None, **more)
         if trigger == "target-test":
             result = await client.test_target(target)
-            return {"answer": _tested(result)} | ({"url": result.root} if result.root else {})
+            return {"answer": target_tests.answer(result)} | ({"url": result.root} if result.root else {})
         added = await client.add_target(target)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -294,20 +296,6 @@ async def remove(client: ApiClient, *, confirmed: int | None, target: str | None
 def _silence_of(added: TargetOut) -> str:
     reason = added.health.reason
     return f" It does not answer now ({reason}), and is read as soon as it does." if reason else ""
-
-
-def _tested(result: TargetTestOut) -> Component:
-    if result.root is not None:
-        return cards.answer(False, f"{result.problem}. The form now has this address: test or add it.")
-    if not result.is_ok:
-        cure = f" {result.cure[0].upper()}{result.cure[1:]}." if result.cure else ""
-        problem = (result.problem or "No answer").rstrip(".")
-        return cards.answer(False, f"{problem} (after {text.duration(result.duration_ms)}).{cure}")
-    engine = result.summary or " ".join(p for p in (result.engine or "engine", result.engine_version) if p)
-    names = ", ".join(text.short(j, 40) for j in result.running_jobs[:6])
-    more = f" and {len(result.running_jobs) - 6} more" if len(result.running_jobs) > 6 else ""
-    jobs = f"running: {names}{more}" if result.running_jobs else "no running job"
-    return cards.answer(True, f"Connected: {engine}, {jobs} ({text.duration(result.duration_ms)}).")
 
 
 def _table(targets: list[TargetOut]) -> Component:
@@ -403,6 +391,7 @@ def _actions(target: TargetOut) -> Component:
     icon, word = ("pause", "Pause") if target.is_enabled else ("play", "Resume")
     return html.Div(
         [
+            target_editing.button(target),
             target_links.button(target.id, target.name, len(target.links)),
             html.Button(
                 [status.icon(icon), html.Span(word)],

@@ -102,6 +102,7 @@ _OPENED = (
     ("runbook", "#zone-open", "[role=dialog] [role=option]:visible"),
     ("job", "#heatmap-measure", "[role=listbox] [role=option]:visible"),
     ("targets", "button[aria-label='Links of production-eu']", "[role=dialog] .link-row"),
+    ("targets", "button[aria-label='Edit production-eu']", "[role=dialog] .target-options-group"),
     ("targets", "button[aria-label='Remove production-eu']", "[role=dialog] #target-confirm"),
     ("advice", ".advice-actions .button.primary", "[role=dialog] .diff"),
 )

@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Route, expect
 
+from backend.contracts.status import StatusOut
 from backend.domain.advice import AdviceState
+from tests.support.api_examples import example
 from tests.support.browsing import (
     LAPTOP,
     Weight,
@@ -282,6 +284,31 @@ def test_a_target_is_tested_added_and_removed(browser, site, fake):
         page.click("#target-confirm")
         expect(page.locator("#targets-list")).not_to_contain_text("mine")
         assert watch.found == []
+
+
+def test_a_target_is_changed_after_a_test_and_a_wrong_list_of_targets_is_said_on_the_page(browser, site, fake):
+    kept, fake.unread_sources = dict(fake.targets), StatusOut.model_validate(example("status")).unread_sources
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/targets")
+        expect(page.locator("#unread-sources")).to_contain_text("did you mean interval?")
+        page.click("button[aria-label='Edit production-eu']")
+        dialog = page.locator("[role=dialog]")
+        dialog.get_by_label("Name", exact=True).fill("production")
+        dialog.get_by_label("Bearer token").fill("canary")
+        dialog.get_by_role("button", name="Save").click()
+        expect(page.locator("#edit-answer")).to_contain_text("connection.bearer")
+        expect(page.locator("#edit-answer")).not_to_contain_text("canary")
+        dialog.get_by_label("Bearer token").fill("env:FLINK_TOKEN")
+        dialog.get_by_role("button", name="Test connection").click()
+        expect(page.locator("#edit-answer")).to_contain_text("Connected: flink 1.20.5")
+        assert small_targets(page) == []
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog).to_have_count(0)
+        expect(page.locator("#targets-list")).to_contain_text("bearer env:FLINK_TOKEN")
+        page.click("button[aria-label='Edit production']")
+        expect(dialog.get_by_label("Bearer token")).to_have_value("env:FLINK_TOKEN")
+        assert watch.found == []
+    fake.unread_sources, fake.targets = [], kept
 
 
 def test_an_open_checkpoint_gains_acknowledgements_without_a_reload(browser, site):

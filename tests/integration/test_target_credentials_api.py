@@ -192,6 +192,20 @@ async def test_a_declared_target_is_changed_where_it_is_declared_until_nobody_re
         for answer in (await client.patch(path, json={"is_enabled": False}), await client.delete(path)):
             assert answer.status_code == 409
             assert "flink is declared by production (/etc/targets.yaml): change it there" in answer.text
-        assert (await client.get(path)).json()["declared_by"] == "production"
+        read = (await client.get(path)).json()
+        assert (read["declared_by"], read["declared_at"]) == ("production", "/etc/targets.yaml")
         clock.at += FORGOTTEN_AFTER * 2
+        assert (await client.get(path)).json()["declared_at"] is None
         assert (await client.delete(path)).status_code == 204
+
+
+@pytest.mark.parametrize("field", ["url", "kind"])
+async def test_the_identity_of_a_target_is_not_changed_and_the_answer_says_why(engine, clock, field):
+    target = await TargetRepository(engine).add(NewTarget("http://flink", "flink", TargetOrigin.API), at=clock.now())
+    async with asking(api_over(engine, clock)) as client:
+        answer = await client.patch(f"{TARGETS}/{target.id}", json={field: "spark", "name": "other"})
+        kept = (await client.get(f"{TARGETS}/{target.id}")).json()
+
+    assert answer.status_code == 422
+    assert f"{field} cannot be changed, because jobs and their history belong to it" in answer.text
+    assert (kept["url"], kept["kind"], kept["name"]) == ("http://flink", "flink", "flink")

@@ -63,8 +63,10 @@ async def read_target(target: TargetId, services: Given) -> api.TargetOut:
 
 @router.patch("/{target}", responses=examples.of("target"))
 async def change_target(target: TargetId, patch: Patch, services: Given) -> api.TargetOut:
-    """Change the name, labels or links of a target, pause it or resume it. Absent fields stay unchanged.
+    """Change the name, labels, links, interval or connection of a target, pause it or resume it.
 
+    Absent fields stay unchanged. 422 if the body has `url` or `kind`, because jobs and their history belong to them.
+    409 if a file or a discovery declares the target: it is changed there.
     With the `links_version` that was read, links that someone else changed meanwhile are not overwritten.
     """
     return await services.targets.change(target, patch)

@@ -8,9 +8,10 @@ checks the host with it, and the clients check the address of each connection.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
+from types import MappingProxyType
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
@@ -117,7 +118,9 @@ class TargetService:
         known = await self._heard(await self._targets.list_all())
         rows = [r for r in known if after is None or (r.added_at, r.id) > after]
         items, following = page_of(rows[: limit + 1], limit, lambda r: (r.added_at, r.id))
-        return api.Page[api.TargetOut](items=[target_out(r) for r in items], next=following, as_of=self._clock.now())
+        places = await self._places(items)
+        shown = [target_out(r, places) for r in items]
+        return api.Page[api.TargetOut](items=shown, next=following, as_of=self._clock.now())
 
     async def groups(self, *, kind: str | None = None) -> list[TargetGroupOut]:
         """Return the targets that are read, in the format of Prometheus' ``http_sd``."""
@@ -130,7 +133,7 @@ class TargetService:
             UnknownEntityError: there is no target with this id.
         """
         (found,) = await self._heard([await self._targets.get(target_id)])
-        return target_out(found)
+        return target_out(found, await self._places([found]))
 
     async def add(self, wanted: api.TargetIn) -> api.TargetOut:
         """Test the connection to a target and add it. It is watched from now on.
@@ -299,15 +302,18 @@ class TargetService:
         return options
 
     async def _must_not_be_declared(self, target: TargetRecord) -> None:
-        if target.declared_by is None:
-            return
+        place = (await self._places([target])).get(target.declared_by or "")
+        if place is not None:
+            text = f"{target.name} is declared by {target.declared_by} ({place}): change it there"
+            raise ConflictError(text, kind="target-declared")
+
+    async def _places(self, targets: Sequence[TargetRecord]) -> Mapping[str, str]:
+        """Return where each source of these targets is read. A source that no collector looks at is left out."""
+        if all(target.declared_by is None for target in targets):
+            return {}
+        since = self._clock.now() - FORGOTTEN_AFTER
         async with reading(self._engine) as connection:
-            sources = {s.source: s for s in await list_sources(connection)}
-        source = sources.get(target.declared_by)
-        if source is None or self._clock.now() - source.seen_at > FORGOTTEN_AFTER:
-            return
-        text = f"{target.name} is declared by {source.source} ({source.place}): change it there"
-        raise ConflictError(text, kind="target-declared")
+            return {s.source: s.place for s in await list_sources(connection) if s.seen_at >= since}
 
     def _allowed(self, text: str) -> tuple[str, str]:
         url, host = normalised_url(text)
@@ -347,14 +353,18 @@ def _name(url: str, host: str) -> str:
     return url.partition("://")[2] or host
 
 
-def target_out(record: TargetRecord) -> api.TargetOut:
-    """Convert a target, with the health and the cost of its polls, to the API's shape."""
+def target_out(record: TargetRecord, places: Mapping[str, str] = MappingProxyType({})) -> api.TargetOut:
+    """Convert a target, with the health and the cost of its polls, to the API's shape.
+
+    ``places`` has where the sources of declared targets are read.
+    """
     # The poll interval is known only from the second poll on, so the cost is shown only from then on.
     is_measured = record.cost is not None and record.cost.poll_interval_s is not None
     return api.TargetOut.of(
         record,
         health=api.TargetHealthOut.of(record),
         cost=record.cost if is_measured else None,
+        declared_at=places.get(record.declared_by or ""),
         links=[LinkTemplate.model_construct(name=link["name"], url=link["url"]) for link in record.link_templates],
         links_version=version_of(record.ui_url, record.link_templates),
         connection=None if record.connection == PLAIN else ConnectionDoc.of_options(record.connection),

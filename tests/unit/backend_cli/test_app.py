@@ -41,7 +41,7 @@ def test_every_promised_subcommand_exists():
         *("executor", "experiment", "whatif", "backtest", "compare", "spark-jar", "completion"),
     }
     of_targets = {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2}
-    assert of_targets == {"add", "check", "list", "test", "links", "remove"}
+    assert of_targets == {"add", "change", "check", "list", "test", "links", "remove"}
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=lambda p: " ".join(p) or "root")
@@ -65,7 +65,7 @@ _PRINTS_DATA = [
     ("version",),
     ("diagnose",),
     ("simulate",),
-    *[("targets", n) for n in ("add", "list", "test", "links", "remove")],
+    *[("targets", n) for n in ("add", "change", "list", "test", "links", "remove")],
     ("alerts",),
     ("alerts", "silence"),
     *[("receivers", n) for n in ("add", "list", "test")],

@@ -1,5 +1,7 @@
 """What ``diagnose --watch`` shows: the jobs, one checkpoint, and its subtasks with the likeliest culprit first.
 
+Of a query of Spark it shows the newest micro-batches by phase, because they have no subtasks.
+
 Pure: no terminal, no clock. *Late is not guilty*: the subtasks that the verdict names come first, then those of the
 suspects, and only then the other subtasks that checkpoints wait for.
 """
@@ -12,8 +14,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from backend.analysis.measures.pressure import ranked, suspects, vertex_loads
-from backend.domain.checkpoint import Checkpoint
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.ids import VertexId
+from backend.domain.micro_batch import BatchPhase
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.verdict import Diagnosis, Verdict
@@ -54,6 +57,8 @@ class WatchedJob:
     pressure: tuple[VertexPressure, ...]
     now: datetime
     """The time of the reading on the clock of the engine."""
+    is_micro_batched: bool = False
+    """Whether it is a query of Spark, whose checkpoints are micro-batches without subtasks."""
 
 
 @dataclass(slots=True)
@@ -79,9 +84,13 @@ class Selection:
         return next(found, job.checkpoints[-1])
 
     def press(self, key: str) -> None:
-        """Move to a neighbour: ``<`` and ``>`` among the checkpoints, ``up`` and ``down`` among the jobs."""
-        if key in ("up", "down"):
-            self._move_job(-1 if key == "up" else 1)
+        """Move to a neighbour: ``<`` and ``>`` among the checkpoints, ``up`` and ``down`` among the jobs.
+
+        All batches of a query are shown at once, so all four keys move among the queries of Spark.
+        """
+        is_query = self.shown is not None and self.shown.is_micro_batched
+        if key in ("up", "down") or (is_query and key in ("<", ">")):
+            self._move_job(-1 if key in ("up", "<") else 1)
         elif key in ("<", ">"):
             self._move_checkpoint(-1 if key == "<" else 1)
 
@@ -100,6 +109,32 @@ class Selection:
         place = min(max(ids.index(now.header.checkpoint_id) + by, 0), len(ids) - 1)
         # The newest one is followed when the next checkpoint begins.
         self.checkpoint_id = None if place == len(ids) - 1 else ids[place]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One micro-batch. None means *not reported*. ``took_ms`` of a batch that runs is its time so far."""
+
+    number: int
+    status: CheckpointStatus
+    took_ms: int | None
+    phases_ms: tuple[int | None, ...]
+    """In the order of ``BatchPhase``."""
+    row_count: int | None
+
+
+def batch_rows(job: WatchedJob) -> list[BatchRow]:
+    """Return the micro-batches of a query, the newest first."""
+    rows = []
+    for checkpoint in reversed(job.checkpoints):
+        header, batch = checkpoint.header, checkpoint.batch
+        took_ms = header.end_to_end_duration_ms
+        if header.status is CheckpointStatus.IN_PROGRESS:
+            took_ms = max(0, round((job.now - header.triggered_at).total_seconds() * 1000))
+        phases_ms = tuple(None if batch is None else batch.phase_ms(phase) for phase in BatchPhase)
+        row_count = None if batch is None else batch.input_row_count
+        rows.append(BatchRow(header.checkpoint_id, header.status, took_ms, phases_ms, row_count))
+    return rows
 
 
 def subtask_rows(job: WatchedJob, checkpoint: Checkpoint) -> list[SubtaskRow]:

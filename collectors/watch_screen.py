@@ -8,15 +8,26 @@ from rich.text import Text
 
 from backend.domain import spelling
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.micro_batch import BatchPhase
 from backend.domain.text import printable
 from collectors.diagnosis_print import HEALTH_WORDS, KIND_WORDS
-from collectors.watch_rows import Selection, SubtaskRow, WatchedJob, subtask_rows
+from collectors.watch_rows import Selection, SubtaskRow, WatchedJob, batch_rows, subtask_rows
 
 KEYS = "↑ ↓ job   < > checkpoint   q quit"
+QUERY_KEYS = "< > query   q quit"
 _JOBS_MAX = 8
 # The lines around the two tables: title, verdict, heads, checkpoint, and the keys.
 _LINES_AROUND = 10
 _MISSING = "-"
+# Short enough for ten columns in a terminal of 80 characters.
+_PHASES = {
+    BatchPhase.LATEST_OFFSET: "offset",
+    BatchPhase.WAL_COMMIT: "wal",
+    BatchPhase.GET_BATCH: "get",
+    BatchPhase.QUERY_PLANNING: "plan",
+    BatchPhase.ADD_BATCH: "add",
+    BatchPhase.COMMIT_OFFSETS: "commit",
+}
 _STATUS = {
     CheckpointStatus.IN_PROGRESS: ("in progress", "cyan"),
     CheckpointStatus.COMPLETED: ("completed", "green"),
@@ -35,15 +46,18 @@ def screen(selection: Selection, *, title: str, notice: str, height: int) -> Ren
     if job.diagnosis is not None:
         parts.append(Text(printable(job.diagnosis.verdict.sentence)))
     checkpoint = selection.checkpoint
-    if checkpoint is None:
+    left = max(3, height - _LINES_AROUND - min(len(selection.jobs), _JOBS_MAX))
+    if job.is_micro_batched:
+        parts.append(_batches(job, most=left))
+    elif checkpoint is None:
         parts.append(_line("no checkpoint yet"))
     else:
         parts.append(_head(job, checkpoint))
-        left = height - _LINES_AROUND - min(len(selection.jobs), _JOBS_MAX)
-        parts.append(_subtasks(subtask_rows(job, checkpoint), most=max(left, 3)))
+        parts.append(_subtasks(subtask_rows(job, checkpoint), most=left))
     if notice:
         parts.append(_line(notice, style="yellow"))
-    parts.append(_line(f"{KEYS}   values are the engine's own", style="dim"))
+    keys = QUERY_KEYS if job.is_micro_batched else KEYS
+    parts.append(_line(f"{keys}   values are the engine's own", style="dim"))
     return Group(*parts)
 
 
@@ -100,6 +114,29 @@ def _subtasks(rows: list[SubtaskRow], *, most: int) -> RenderableType:
         )
     if len(rows) > most:
         table.add_row("", Text(f"and {len(rows) - most} more", style="dim"), *[""] * 7)
+    return table
+
+
+def _batches(job: WatchedJob, *, most: int) -> RenderableType:
+    rows = batch_rows(job)
+    if not rows:
+        return Text("no micro-batch yet", style="dim")
+    # A driver reports neither phases nor rows, so these columns would be empty.
+    has_phases = any(ms is not None for row in rows for ms in row.phases_ms)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("batch", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    phases = [_PHASES[phase] for phase in BatchPhase] if has_phases else []
+    for column in ("took" if has_phases else "time of addBatch", *phases, *(["rows"] if has_phases else [])):
+        table.add_column(column, justify="right", no_wrap=True, overflow="ellipsis")
+    for row in rows[:most]:
+        word, color = _STATUS[row.status]
+        cells = [_ms(row.took_ms)]
+        if has_phases:
+            cells += [*map(_ms, row.phases_ms), _MISSING if row.row_count is None else spelling.count(row.row_count)]
+        table.add_row(str(row.number), Text(word, style=color), *cells)
+    if len(rows) > most:
+        table.add_row("", Text(f"and {len(rows) - most} older", style="dim"))
     return table
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -33,6 +33,7 @@ from collectors.flink.probe import ask_once, check_page
 from collectors.flink.roots import better_error
 from collectors.pacing import PacedTransport
 from collectors.readings import Gathered
+from collectors.spark.watched import opened_spark
 from collectors.terminal_keys import read_keys, single_keys
 from collectors.wall_clock import WallClock
 from collectors.watch_rows import Selection, WatchedJob
@@ -45,6 +46,18 @@ _CHECKPOINTS_MAX = 20
 _READINGS_MAX_AGE = timedelta(seconds=120)
 EXIT_QUIT: Final = 0
 EXIT_INTERRUPTED: Final = 130
+
+
+class Watched(Protocol):
+    """A target that is read repeatedly. ``names`` are those of all its jobs, also of those that are not shown."""
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    async def read(self) -> tuple[WatchedJob, ...]: ...
 
 
 class WatchedTarget:
@@ -148,20 +161,34 @@ async def _watch(url: str, *, job: str | None, reach: Reach) -> int:
         target = WatchedTarget(paced, job=job, clock=clock)
         # Until the first answer, the terminal stays as it is, so that an error is one line as ever.
         try:
-            selection = Selection(jobs=await target.read())
+            jobs = await target.read()
         except TargetProtocolError as error:
+            if (code := await _watch_spark(url, job=job, clock=clock, reach=reach)) is not None:
+                return code
             ask = partial(ask_once, timeout_s=_TIMEOUT_S, reach=reach)
             raise await better_error(error, url, ask, reach=reach, timeout_s=_TIMEOUT_S) from None
-        if job is not None and not selection.jobs:
-            allowed = ", ".join(target.names[:_NAMES_MAX]) or "there is no running job"
-            raise InvalidInputError(
-                [FieldProblem("--job", f"no running job is called {job!r}", allowed)], what="option"
-            )
-        return await _Watching(target, selection, transport.url).run()
+        return await _shown(target, jobs, transport.url, job=job)
+
+
+async def _watch_spark(url: str, *, job: str | None, clock: Clock, reach: Reach) -> int | None:
+    """Show the queries of the history server or the driver at ``url``. None if Spark does not answer there."""
+    async with opened_spark(url, job=job, clock=clock, timeout_s=_TIMEOUT_S, reach=reach) as target:
+        try:
+            await target.check()
+        except UpstreamError:
+            return None
+        return await _shown(target, await target.read(), url, job=job)
+
+
+async def _shown(target: Watched, jobs: tuple[WatchedJob, ...], url: str, *, job: str | None) -> int:
+    if job is not None and not jobs:
+        allowed = ", ".join(target.names[:_NAMES_MAX]) or "there is no running job"
+        raise InvalidInputError([FieldProblem("--job", f"no running job is called {job!r}", allowed)], what="option")
+    return await _Watching(target, Selection(jobs=jobs), url).run()
 
 
 class _Watching:
-    def __init__(self, target: WatchedTarget, selection: Selection, url: str) -> None:
+    def __init__(self, target: Watched, selection: Selection, url: str) -> None:
         self._target = target
         self._selection = selection
         self._url = url
@@ -219,6 +246,9 @@ class _Watching:
             self._draw()
 
     def _draw(self) -> None:
-        title = f"{self._url} · {self._target.engine} · {len(self._selection.jobs)} running"
+        jobs = self._selection.jobs
+        is_spark = any(job.is_micro_batched for job in jobs)
+        counted = f"{len(jobs)} {'running' if not is_spark else 'query' if len(jobs) == 1 else 'queries'}"
+        title = f"{self._url} · {self._target.engine} · {counted}"
         height = self._console.size.height
         self._live.update(screen(self._selection, title=title, notice=self._notice, height=height), refresh=True)

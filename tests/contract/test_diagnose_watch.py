@@ -17,12 +17,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import orjson
 import pytest
+from aiohttp import web
 
 from backend.cli.app import run
+from tests.contract.test_diagnose_bad_targets import serving
+from tests.contract.test_diagnose_spark import app_of, application
 from tests.packaging.wheel_environment import ROOT
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import free_port
+from tests.support.spark_history import FOLDER, STARTED_MS, HistoryServer
 from tests.support.waiting import PATIENCE_S
 
 _ENTERED, _LEFT, _CURSOR_SHOWN, _CURSOR_HIDDEN = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?25l"
@@ -95,6 +100,54 @@ def test_the_keys_lead_to_the_neighbour_and_q_leaves_the_terminal_clean():
         assert terminal.output.count(_LEFT) == 1
         assert terminal.output.rfind(_CURSOR_SHOWN) > terminal.output.rfind(_CURSOR_HIDDEN)
         assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+def _end_clean(terminal: _Terminal) -> None:
+    terminal.press(b"q")
+    assert terminal.end() == 0
+    assert terminal.output.count(_LEFT) == 1
+    assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+def test_the_queries_of_a_history_server_are_shown_with_their_batches_by_phase_and_the_keys_lead_through_them():
+    server = app_of(HistoryServer([application(ended_ms=STARTED_MS + 60_000)]))
+    with serving(server) as url, _watching(url) as terminal:
+        terminal.read_until(
+            rb"Spark history server 4\.3\.0 .* 3 queries.*order 60 has no customer.*plan.*add.*commit.*rows"
+        )
+        first = re.findall(rb"> +(orders-app: orders-\w+)", terminal.output)[-1]
+        terminal.press(b">")
+        terminal.read_until(rb"> +orders-app: orders-(?!%s)\w+" % first.rpartition(b"-")[2])
+        _end_clean(terminal)
+
+
+def test_the_batch_that_a_driver_runs_is_shown_with_its_time_so_far():
+    entry = orjson.loads((FOLDER / "driver_43.json").read_bytes())
+    rows = orjson.loads((FOLDER / "sql_43.json").read_bytes())
+
+    async def handle(request: web.Request) -> web.Response:
+        answers = {"/api/v1/version": {"spark": "4.3.0"}, "/api/v1/applications": entry}
+        if request.path.endswith("/sql"):
+            begin, length = int(request.query["offset"]), int(request.query["length"])
+            return web.json_response(rows[begin : begin + length])
+        found = answers.get(request.path)
+        return web.Response(status=404, text="<html>") if found is None else web.json_response(found)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    with serving(app) as url, _watching(url, "--job", "orders-windowed") as terminal:
+        terminal.read_until(rb"Spark driver 4\.3\.0 .* 1 query.*time of addBatch.*(completed|in progress)")
+        assert b"commit" not in terminal.output, "a driver does not report phases"
+        _end_clean(terminal)
+
+
+def test_a_query_that_is_not_there_is_refused_with_the_names_of_those_that_are():
+    server = app_of(HistoryServer([application(ended_ms=STARTED_MS + 60_000)]))
+    with serving(server) as url, _watching(url, "--job", "nothing") as terminal:
+        assert terminal.end() == 2
+
+        assert b"no query is called 'nothing' (allowed: orders-app: orders-failing" in terminal.output
+        assert b"\x1b" not in terminal.output
 
 
 def test_an_interrupt_leaves_the_terminal_clean_too():

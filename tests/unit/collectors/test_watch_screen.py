@@ -8,6 +8,8 @@ from datetime import timedelta
 
 from rich.console import Console
 
+from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.micro_batch import BatchPhase, MicroBatch
 from backend.domain.topology import Topology, Vertex
 from backend.domain.verdict import Confidence, Diagnosis, Health, Verdict, VerdictKind
 from collectors.watch_rows import Selection, WatchedJob
@@ -72,3 +74,53 @@ def test_of_many_jobs_the_selected_one_is_in_sight():
 def test_a_failed_reading_is_said_and_no_job_is_no_error():
     assert "what is shown is old" in _drawn(Selection(jobs=(_job(),)), notice="what is shown is old: no answer")
     assert "no job is running" in _drawn(Selection())
+
+
+def _batch(number, *, open_for_s=None, phases=True):
+    status = CheckpointStatus.COMPLETED if open_for_s is None else CheckpointStatus.IN_PROGRESS
+    header = CheckpointHeader(
+        checkpoint_id=number,
+        kind=CheckpointKind.CHECKPOINT,
+        status=status,
+        triggered_at=NOW - timedelta(seconds=open_for_s or 60),
+        end_to_end_duration_ms=None if open_for_s else 1200,
+    )
+    told = ((BatchPhase.ADD_BATCH, 900), (BatchPhase.COMMIT_OFFSETS, 45)) if phases and open_for_s is None else ()
+    return Checkpoint(header, batch=MicroBatch(told, input_row_count=12_345 if told else None))
+
+
+def _queries(*checkpoints):
+    jobs = [replace(_job(*checkpoints, name=f"app: {n}", run=n), is_micro_batched=True) for n in ("a", "b")]
+    return Selection(jobs=tuple(jobs))
+
+
+def test_a_query_has_its_batches_by_phase_the_newest_first_and_the_running_one_with_its_age():
+    lines = _drawn(_queries(_batch(7), _batch(8, open_for_s=12)), width=80).splitlines()
+
+    (heads,) = (line.split() for line in lines if "commit" in line)
+    assert heads == ["batch", "took", "offset", "wal", "get", "plan", "add", "commit", "rows"]
+    running, done = (next(line for line in lines if line.strip().startswith(n)) for n in ("8 ", "7 "))
+    assert lines.index(running) < lines.index(done)
+    assert running.split() == ["8", "in", "progress", "12.0", "s", *"-------"]
+    assert done.split() == ["7", "completed", "1.2", "s", *"----", "900", "ms", "45", "ms", "12", "345"]
+    assert "< > query" in lines[-1]
+
+
+def test_phases_that_a_driver_does_not_report_are_no_columns():
+    text = _drawn(_queries(_batch(7, phases=False)))
+
+    assert "commit" not in text
+    assert "time of addBatch" in text
+    assert "rows" not in text
+
+
+def test_batches_that_do_not_fit_are_counted_and_a_query_without_one_says_so():
+    assert "and 7 older" in _drawn(_queries(*(_batch(n) for n in range(10))), height=10)
+    assert "no micro-batch yet" in _drawn(_queries())
+
+
+def test_each_key_leads_to_another_query():
+    selection = _queries(_batch(7))
+    for key, name in ((">", "b"), (">", "b"), ("<", "a"), ("down", "b"), ("up", "a")):
+        selection.press(key)
+        assert selection.shown.id == name

@@ -413,7 +413,7 @@ class Case:
         if draws.below(4) or self.kind == "corrupt":
             return False
         is_exact = self.protocol != AT_LEAST_ONCE
-        return run_continued(self.spec(), records=self.records, is_exact=is_exact, draws=draws)
+        return run_continued(self.spec(), records=self.records, is_exact=is_exact, draws=draws) is not None
 
     def _effects(self, engine: JobEngine) -> Counter[str]:
         found = Counter([*self.options])

@@ -18,6 +18,20 @@ def take_over(ledger: TransactionLedger, other: TransactionLedger) -> None:
     ledger.folded = (ledger.folded + other.folded) % (1 << 64)
 
 
+def give_rows(ledger: TransactionLedger, before: TransactionLedger) -> None:
+    """Give a run that continues an earlier one the rows of that one, which a saved checkpoint only counts and hashes.
+
+    Raises:
+        AssertionError: what the run took over by number is not what the earlier one had written.
+    """
+    assert ledger.committed_count == before.committed_count == len(before.rows)
+    assert (ledger.put_count, ledger.table) == (before.put_count, before.table)
+    ledger.rows = [*before.rows]
+    for name, held in ledger._open.items():
+        assert (held.count, held.began_us) == (before._open[name].count, before._open[name].began_us), name
+        held.rows = [*before._open[name].rows]
+
+
 def oldest_open_us(ledger: TransactionLedger) -> int | None:
     """Return the virtual time in microseconds at which the oldest open transaction began, or None if none is open."""
     return min((transaction.began_us for transaction in ledger._open.values()), default=None)

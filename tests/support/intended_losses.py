@@ -36,6 +36,14 @@ class IntendedLosses:
         self._late: dict[str, tuple[int, list[Row]]] = {}
         """For each lost transaction: the number of rows committed before it, and the transaction's own rows."""
 
+    def take_over(self, before: IntendedLosses) -> None:
+        """Continue after the run of ``before``, whose external system and checkpoint this run has taken over."""
+        self.doubled, self.lost = [*before.doubled], [*before.lost]
+        self._restored |= before._restored
+        self._ahead |= before._ahead
+        self._began_us |= before._began_us
+        self._late |= before._late
+
     # --- restarts -------------------------------------------------------------------------------------------------
 
     def restored(self, found: InFlight | None) -> InFlight | None:

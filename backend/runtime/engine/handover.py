@@ -65,8 +65,15 @@ def save(engine: JobEngine, kept: Completed) -> SavedCheckpoint:
     return SavedCheckpoint(engine.spec.name, engine.seed, kept.stored(kept.record.graph), handover)
 
 
-def begin(spec: JobSpec, saved: SavedCheckpoint, options: RestoreOptions, *, is_size_only: bool = False) -> JobEngine:
-    """Set up a run that continues from a saved checkpoint.
+def begin(
+    spec: JobSpec,
+    saved: SavedCheckpoint,
+    options: RestoreOptions,
+    *,
+    is_size_only: bool = False,
+    keeps_rows: bool = False,
+) -> JobEngine:
+    """Set up a run that continues from a saved checkpoint. The flags are those of ``JobEngine``.
 
     Raises:
         PlanError: the checkpoint cannot be restored into the graph (see ``JobEngine``), or operators at data in flight
@@ -81,6 +88,7 @@ def begin(spec: JobSpec, saved: SavedCheckpoint, options: RestoreOptions, *, is_
             options=options,
             handover=saved.handover,
             is_size_only=is_size_only,
+            keeps_rows=keeps_rows,
         )
     if engine.at_own_risk and not options.is_at_own_risk:
         raise PlanError(

@@ -25,7 +25,9 @@ WITHIN: Final = timedelta(seconds=1)
 """An execution may begin this much before its batch, or end this much after it. The clock may be set meanwhile."""
 
 Values = Mapping[str, object]
-_RATE_DIGITS: Final = 4
+_HALF: Final = 0.5 + 1e-6
+# Two programs that divide the same numbers may differ by this part of the quotient.
+_QUOTIENT: Final = 1e-9
 _ROWS: Final = spelling.count
 _HEADER: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "status": ("status", str),
@@ -105,10 +107,10 @@ def _missing(mine: object, theirs: object, names: Iterable[str]) -> dict[str, An
 
 
 def _disagreements(ordered: Sequence[BatchReport]) -> Iterable[Disagreement]:
-    known = [(report, _comparable(report)) for report in ordered if not _is_open(report)]
+    known = [(report, comparable(report)) for report in ordered if not _is_open(report)]
     for name in dict.fromkeys(name for _, values in known for name in values):
         with_value = [(report, values[name]) for report, values in known if name in values]
-        if any(_rounded(value) != _rounded(with_value[0][1]) for _, value in with_value[1:]):
+        if not all(_is_equal(with_value[0][1], value) for _, value in with_value[1:]):
             yield Disagreement(name, tuple(_in_words(report, name, value) for report, value in with_value))
     whole = next((r for r, _ in known if r.channel is not Channel.DRIVER and _is_measured(r)), None)
     for report, _ in known:
@@ -130,7 +132,7 @@ def _is_measured(report: BatchReport) -> bool:
     return batch is None or batch.number_basis is Basis.MEASURED
 
 
-def _comparable(report: BatchReport) -> dict[str, object]:
+def comparable(report: BatchReport) -> dict[str, object]:
     """Return the values that say the same in each channel."""
     values = values_of(report.checkpoint)
     # Of a reconstructed batch only the end is known. That an execution ran is measured.
@@ -139,9 +141,15 @@ def _comparable(report: BatchReport) -> dict[str, object]:
     return {name: value for name, value in values.items() if name in only and name not in left_out}
 
 
-def _rounded(value: object) -> object:
-    """Return a value as it is compared. A rate is a quotient, which two programs round differently."""
-    return float(f"{value:.{_RATE_DIGITS}g}") if isinstance(value, float) else value
+def _is_equal(mine: object, theirs: object) -> bool:
+    """Return whether two values are equal after rounding to the coarser of the two.
+
+    Since Spark 4, a listener gets rates with one decimal, and the event log has all of them.
+    """
+    if not isinstance(mine, float) or not isinstance(theirs, float):
+        return mine == theirs
+    decimals = min(len(repr(value).partition(".")[2]) for value in (mine, theirs))
+    return bool(abs(mine - theirs) <= max(_HALF / 10**decimals, _QUOTIENT * abs(mine)))
 
 
 def _is_within(execution: Checkpoint, batch: Checkpoint) -> bool:

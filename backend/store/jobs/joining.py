@@ -324,7 +324,9 @@ def _end_of(checkpoint: Checkpoint, now: datetime) -> datetime:
 def _channel_of(row: Mapping[str, Any]) -> Channel:
     if "channel" in row:
         return row["channel"] or Channel.OTHER
-    return engine_from(row["capabilities"], "", None).channel or Channel.OTHER
+    engine = engine_from(row["capabilities"], "", None)
+    # An older version stored no channel. Its listener is the only one that pushes.
+    return engine.channel or (Channel.LISTENER if engine.is_pushed else Channel.OTHER)
 
 
 def _channel(row: Mapping[str, Any]) -> RunChannel:

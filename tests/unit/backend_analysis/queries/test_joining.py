@@ -90,8 +90,16 @@ def test_a_value_that_differs_is_said_with_both_channels(name, change, texts):
     assert found == {name: list(zip(["listener", "history server"], texts, strict=True))}
 
 
-def test_a_quotient_that_another_program_rounds_does_not_differ():
-    assert not differences(report(Channel.LISTENER), report(Channel.EVENT_LOGS, processed_rows_per_s=111.111))
+@pytest.mark.parametrize("rate", [111.1, 111.11, 111.11111111000001])
+def test_a_rate_is_compared_after_rounding_to_the_coarser_one(rate):
+    assert not differences(report(Channel.LISTENER), report(Channel.EVENT_LOGS, processed_rows_per_s=rate))
+
+
+def test_zero_is_a_value_that_no_other_channel_fills():
+    found = joined_of(report(Channel.LISTENER, input_row_count=0), report(Channel.EVENT_LOGS))
+
+    assert found.checkpoint.batch.input_row_count == 0
+    assert dict(found.origins)["input rows"] == "listener"
 
 
 def test_an_execution_lies_within_its_batch_or_differs():

@@ -22,6 +22,7 @@
 #   make flink-options [FLINK="1.20 2.3"]           the table of Flink's options, from the jars of each version (needs javac)
 #   make test-versions [FLINK="1.15 2.2"]           real Flink clusters from 1.13 to 2.3 with SQL and other jobs; needs a JDK
 #   make test-spark-versions [SPARK="3.5 4.1"]      real queries on Spark 3.4 to 4.3: both listeners, value by value
+#   make test-spark-channels [SPARK="3.5 4.3"]      the same queries through listeners, event logs, driver and folders
 #   make spark-jar                                  build the jar of the Spark listener again, the same bytes (needs javac)
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
 #   make recovery-fit DATA="FILE ..."               the formula of recovery times, fitted to published recoveries
@@ -37,7 +38,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions test-spark-versions spark-jar check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test release try-dockerfile install install-spark install-dev culprits mutants early-warning eval
+.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions test-spark-versions test-spark-channels spark-jar check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test release try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -141,6 +142,9 @@ test-versions: install-dev
 
 test-spark-versions: install-dev
 	@exec $(BIN)/python -m tests.simulators.spark_versions $(SPARK) $(ARGS)
+
+test-spark-channels: install-dev
+	@exec $(BIN)/python -m tests.simulators.spark_channels $(SPARK) $(ARGS)
 
 spark-jar: install-dev
 	$(BIN)/python -m tests.simulators.spark_jar

@@ -1,7 +1,8 @@
 """Runs two queries in two sessions of one application, seen by the listener in Python and by the jar.
 
 It runs in the environment of any pyspark and imports nothing of this project:
-``python spark_query.py LISTENER JAR URL_OF_PYTHON URL_OF_JAR FOLDER``. ``tests.simulators.spark_versions`` calls it.
+``python spark_query.py LISTENER JAR URL_OF_PYTHON URL_OF_JAR FOLDER [PORT]``. ``tests.simulators.spark_versions`` calls
+it. With PORT, the driver's REST API is there, and the event log is in FOLDER/events (``spark_channels``).
 The first query keeps state and fails in its sixth batch, the second one has no state and is stopped, and the third one
 runs until the application is stopped.
 """
@@ -21,9 +22,10 @@ ROWS = 10
 GOOD_BATCHES = 5
 WAIT_S = 120
 ALIVE_S = 15
+READ_S = 3
 
 
-def main(listener: str, jar: str, python_url: str, jar_url: str, folder: str) -> None:
+def main(listener: str, jar: str, python_url: str, jar_url: str, folder: str, port: str = "") -> None:
     settings = {
         "spark.jars": jar,
         "spark.sql.streaming.streamingQueryListeners": "barrierscope.spark.BarrierscopeListener",
@@ -38,6 +40,13 @@ def main(listener: str, jar: str, python_url: str, jar_url: str, folder: str) ->
         "spark.local.dir": f"{folder}/local",
         "spark.sql.warehouse.dir": f"{folder}/local",
     }
+    if port:
+        settings |= {
+            "spark.ui.enabled": "true",
+            "spark.ui.port": port,
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{folder}/events",
+        }
     builder = SparkSession.builder.appName("two queries").master("local[2]")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -58,6 +67,11 @@ def main(listener: str, jar: str, python_url: str, jar_url: str, folder: str) ->
     # Spark does not report the end of this one. The listeners find it before their next sign of life.
     left = _stateless(spark, f"{folder}/left", "left")
     _until(lambda: left.lastProgress)
+    if port:
+        # Nobody can read the REST API after the end, so it stays for a few polls.
+        time.sleep(READ_S)
+        left.stop()
+        time.sleep(READ_S)
     spark.stop()
     time.sleep(ALIVE_S)
     for one in heard:

@@ -30,8 +30,8 @@ from tests.support.pushing import accepting_pushes
 
 VERSIONS = ("3.4", "3.5", "4.0", "4.1", "4.3")
 _FOLDER = Path(__file__).resolve().parents[2] / "build" / "spark"
-_TIMEOUT_S = 900
-_QUERY = Path(spark_query.__file__ or "")
+TIMEOUT_S = 900
+QUERY = Path(spark_query.__file__ or "")
 # The listeners are called one after the other, so these instants differ by right.
 _OWN = ("seen_at",)
 # Every version knows these. Two listeners that both leave out a value would be equal too.
@@ -168,8 +168,8 @@ def run(version: str, python: Path) -> Compared:
     """
     with accepting_pushes() as (python_url, of_python), accepting_pushes() as (jar_url, of_jar):
         with tempfile.TemporaryDirectory(prefix=f"spark-{version}-") as folder:
-            command = [python, _QUERY, listener.__file__, path(), python_url, jar_url, folder]
-            said = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=_TIMEOUT_S)
+            command = [python, QUERY, listener.__file__, path(), python_url, jar_url, folder]
+            said = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=TIMEOUT_S)
             if said.returncode:
                 raise RuntimeError(f"Spark {version} failed:\n{said.stderr[-3000:]}")
             folders = [read_folder(f"{folder}/{name}") for name in ("stateful", "stateless")]

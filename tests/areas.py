@@ -155,6 +155,7 @@ AREAS = {
         "integration/test_alert_*.py",
         "integration/test_incidents*.py",
         "integration/test_real_alertmanager.py",
+        "integration/test_joined_channels.py",
         "integration/test_spark_silence.py",
         "integration/test_unreadable_jobs.py",
     ),

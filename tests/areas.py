@@ -112,6 +112,7 @@ AREAS = {
         "integration/test_spark_causes.py",
         "integration/test_spark_jar.py",
         "integration/test_spark_listener_runs.py",
+        "integration/test_spark_work.py",
     ),
     "dashboard": (
         "unit/dashboard/**",

@@ -14,7 +14,7 @@ import structlog
 
 from backend.domain.clock import Clock
 from backend.domain.connection import Reach
-from backend.domain.discovery import DeclaredFile, Discovery, FileSd, Found, HttpSd, source_of
+from backend.domain.discovery import DeclaredFile, Discovery, FileSd, Found, HttpSd, KubernetesSd, source_of
 from backend.domain.errors import StoreUnavailableError
 from collectors.base import Pause
 from collectors.discovery.finding import FileFinder, Finder, HttpFinder
@@ -37,11 +37,11 @@ def finder_of(section: Discovery, limits: Reach, pause: Pause) -> Finder:
         return HttpFinder(section, limits, pause=pause)
     # The client of Kubernetes takes a while to be imported.
     from collectors.discovery.flink_resources import FlinkView
-    from collectors.discovery.kubernetes import KubernetesFinder
+    from collectors.discovery.kubernetes import KubernetesFinder, View
     from collectors.discovery.spark_resources import SparkView
 
-    view = SparkView(section, limits) if section.template.kind == "spark" else FlinkView(section, limits)
-    return KubernetesFinder(section, view, pause=pause)
+    views: dict[str, Callable[[KubernetesSd, Reach], View]] = {"flink": FlinkView, "spark": SparkView}
+    return KubernetesFinder(section, views[section.template.kind](section, limits), pause=pause)
 
 
 @dataclass(slots=True)

@@ -95,8 +95,7 @@ class JobRecord:
     clock_offset_ms: int | None
     """The engine's clock minus ours at the last reading, or None if unknown."""
     engine_version: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """The labels of the target."""
+    labels: Mapping[str, str] = field(default_factory=dict)  # Of the target.
     polls: Polls = field(default_factory=Polls)
 
     def engine_now(self, now: datetime) -> datetime:
@@ -589,13 +588,13 @@ def _state_of(row: RowMapping) -> TargetState:
 
 def _run(row: RowMapping) -> RunRecord:
     counts = counts_from(row["counts"])
-    listed = row["failed_listed_count"] - row["failed_listed_base"]
+    unlisted = (counts.failed if counts else 0) - row["failed_listed_count"] + row["failed_listed_base"]
     return value_of(
         RunRecord,
         row,
         engine=engine_from(row["capabilities"], row["engine"], row.get("engine_version")),
         counts=counts,
-        failed_unlisted_count=row["failed_unlisted_past"] + max(0, (counts.failed if counts else 0) - listed),
+        failed_unlisted_count=row["failed_unlisted_past"] + max(0, unlisted),
         placements=placements_from(row["placements"]),
         problems=tuple(row["problems"]),
     )

@@ -30,6 +30,7 @@ from backend.domain.connection_failure import ConnectionFailure, of_status
 from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
 from backend.domain.text import clean
 from collectors.credentials import CredentialError, Credentials
+from collectors.flink.echoes import without_echoes
 from collectors.flink.failures import connection_failure
 from collectors.http_date import ahead_of
 from collectors.wall_clock import WallClock
@@ -322,7 +323,8 @@ async def _refused_by(response: aiohttp.ClientResponse, where: str, engine: str)
     A proxy answers 502, 503 or 504 if it does not reach the engine for a moment. Flink sends its errors as JSON.
     """
     body = await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True)
-    detail = _error_line(body)
+    # The text is cut afterwards, because a credential that was cut would not be recognized.
+    detail = clean(_without_echoes(_error_line(body), response), length_max=_REASON_MAX + 2)
     is_passing = response.status in _OF_PROXY and not detail
     if is_passing:
         detail = f" of a proxy, which does not reach {engine}"
@@ -353,7 +355,12 @@ def _redirected(response: aiohttp.ClientResponse) -> str:
     if not shown:
         return ""
     login = " (a login page)" if _LOGIN.search(shown) else ""
+    shown = _without_echoes(shown, response)
     return f" to {clean(shown, length_max=_REASON_MAX)}{login}"
+
+
+def _without_echoes(text: str, response: aiohttp.ClientResponse) -> str:
+    return without_echoes(text, response.request_info.headers, response.request_info.url)
 
 
 def _path_of(response: aiohttp.ClientResponse) -> str | None:
@@ -399,11 +406,7 @@ def _error_line(body: bytes) -> str:
         return ""
     errors = document.get("errors") if isinstance(document, dict) else None
     lines = [e for e in errors if isinstance(e, str) and e.strip()] if isinstance(errors, list) else []
-    return f": {_line(lines[0])}" if lines else ""
-
-
-def _line(text: str) -> str:
-    return clean(text.strip().partition("\n")[0], length_max=_REASON_MAX)
+    return f": {lines[0].strip().splitlines()[0]}" if lines else ""
 
 
 def _of_proxy_status(status: int) -> str:

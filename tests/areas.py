@@ -103,6 +103,8 @@ AREAS = {
         "integration/test_declared_targets.py",
         "integration/test_discovery.py",
         "integration/test_cluster_history.py",
+        "integration/test_discovered_fleet.py",
+        "contract/test_found_addresses.py",
         "integration/test_canaries.py",
         "integration/test_collect_killed_in_a_reload.py",
         "contract/test_kubernetes_discovery.py",

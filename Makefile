@@ -21,6 +21,7 @@
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make flink-options [FLINK="1.20 2.3"]           the table of Flink's options, from the jars of each version (needs javac)
 #   make test-versions [FLINK="1.15 2.2"]           real Flink clusters from 1.13 to 2.3 with SQL and other jobs; needs a JDK
+#   make test-flink-tls                             a real Flink 2.3 that requires a client certificate; needs a JDK
 #   make test-spark-versions [SPARK="3.5 4.1"]      real queries on Spark 3.4 to 4.3: both listeners, value by value
 #   make test-spark-channels [SPARK="3.5 4.3"]      the same queries through listeners, event logs, driver and folders
 #   make spark-jar                                  build the jar of the Spark listener again, the same bytes (needs javac)
@@ -38,7 +39,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions test-spark-versions test-spark-channels spark-jar check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test release try-dockerfile install install-spark install-dev culprits mutants early-warning eval
+.PHONY: help up test checked tested compiled test-quick test-long test-flink flink-options test-versions test-flink-tls test-spark-versions test-spark-channels spark-jar check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots protocol-pictures pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test release try-dockerfile install install-spark install-dev culprits mutants early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -139,6 +140,13 @@ flink-options: install-dev
 
 test-versions: install-dev
 	@exec $(BIN)/python -m tests.simulators.versions $(FLINK) $(ARGS)
+
+FLINK_VERSIONS := build/flink-versions
+
+test-flink-tls: install-dev
+	$(BIN)/python -m tests.simulators.versions.jars $(FLINK_VERSIONS) 2.3
+	BARRIERSCOPE_FLINK_VERSIONS=$(FLINK_VERSIONS) \
+		$(BIN)/python -m pytest -ra -m slow tests/conformance/test_running_flink_with_mutual_tls.py $(ARGS)
 
 test-spark-versions: install-dev
 	@exec $(BIN)/python -m tests.simulators.spark_versions $(SPARK) $(ARGS)

@@ -11,6 +11,7 @@ import asyncio
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ import aiohttp
 from tests.simulators.versions.jars import is_before
 
 SOURCES = Path(__file__).parent / "java"
-_START_S = 90.0
+_START_S = 240.0
 _STOP_S = 15.0
 _PAUSE_S = 0.5
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
@@ -138,10 +139,12 @@ def job_settings(folder: Path, version: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def started(home: Path, version: str, *, more: Mapping[str, str] | None = None) -> AsyncIterator[Cluster]:
+async def started(
+    home: Path, version: str, *, more: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Cluster]:
     """Run a cluster of the version whose distribution is in ``home``. At the end, remove its processes and files.
 
-    ``more`` are settings of the cluster that an advice asks for.
+    ``more`` are settings of the cluster that an advice asks for. If they protect the REST API, ``tls`` reaches it.
     """
     folder = Path(tempfile.mkdtemp(prefix="barrierscope-flink-"))
     try:
@@ -150,8 +153,10 @@ async def started(home: Path, version: str, *, more: Mapping[str, str] | None = 
             _configure(folder, version, _ports(rest, rpc) | dict(more or {}))
             jar = _compiled(home, version, folder)
             await _start_processes(stack, home, folder)
-            session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)))
-            url = f"http://127.0.0.1:{rest}"
+            connector = aiohttp.TCPConnector(ssl=True if tls is None else tls)
+            session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60), connector=connector)
+            await stack.enter_async_context(session)
+            url = f"{'http' if tls is None else 'https'}://127.0.0.1:{rest}"
             await _await_slots(session, url, folder)
             yield Cluster(version, url, folder, session, await _uploaded(session, url, jar))
     finally:

@@ -102,3 +102,9 @@ def _matches(version: str, word: str) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
+
+
+if __name__ == "__main__":
+    # The folder, and the versions as in ``make test-versions``.
+    for _version in chosen(" ".join(sys.argv[2:])):
+        print(fetch(Path(sys.argv[1]), _version))

@@ -114,6 +114,7 @@ class Gathered:
             placements=observed.placements or before.placements,
             exceptions=observed.exceptions or before.exceptions,
             losses=observed.losses or before.losses,
+            effects=observed.effects or before.effects,
         )
         for checkpoint in observed.checkpoints:
             known = self.checkpoints.get(checkpoint.header.checkpoint_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ import typer
 
 from backend.cli import saved_checkpoints
 from backend.cli.options import OutputFormat, job_spec, pairs, say, seconds
-from backend.domain import spelling
+from backend.domain import restore_effects, spelling
 from backend.domain.errors import DomainError, FieldProblem, InvalidInputError
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         f"checkpoints: {counts['completed']} completed, {counts['failed']} failed, {counts['in_progress']} in progress"
         f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}{of_them}"
     )
-    yield from _lost(document)
+    yield from _lost(document, {} if begun_from is None else begun_from["lost_before"])
     if document["ended_at_us"] is not None:
         yield f"the job has been {document['status']} since {_seconds(document['ended_at_us'])}"
     yield ""
@@ -200,13 +200,17 @@ def _channel_files(document: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _lost(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line on the output that was lost, and one on output that will be, if there is any."""
+def _lost(document: Mapping[str, Any], before: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line on the output that was lost, and one on output that will be, if there is any.
+
+    ``before`` is what the run had lost from whose checkpoint this one began. It is a part of the sum.
+    """
     timeout = f"their timeout of {document['settings']['runtime.transaction-timeout']}"
     lost, overdue = document["lost_records"], document["overdue"]
     if lost:
         rows = _rows(lost, document["lost_transactions"])
-        yield f"LOST: {rows}, committed after {timeout} (runtime.transaction-timeout)"
+        of_them = f" ({before['records']} of them before this run)" if before.get("records") else ""
+        yield f"LOST: {rows}{of_them}, committed after {timeout} (runtime.transaction-timeout)"
     if overdue["transactions"]:
         rows = _rows(overdue["records"], overdue["transactions"])
         yield f"will be lost: {rows}, not committed yet and past {timeout}"
@@ -224,8 +228,10 @@ def _named(saved: Mapping[str, Any]) -> str:
 
 
 def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table of the job's restarts, rescales and stops, in time order."""
-    rows = [(r["stopped_at_us"], _restarted(r)) for r in document["restarts"]]
+    """Yield a table of the job's start from a checkpoint, restarts, rescales and stops, in time order."""
+    start = None if document["begun_from"] is None else document["begun_from"]["cost"]
+    rows = [] if start is None else [(start["stopped_at_us"], _restarted(start, "started"))]
+    rows += [(r["stopped_at_us"], _restarted(r)) for r in document["restarts"]]
     rows += [(s["requested_at_us"], _stopped(s)) for s in document["stops"]]
     rows += [(r["requested_at_us"], _refused(r)) for r in document["rescales"] if r["refusal"] is not None]
     if not rows:
@@ -234,28 +240,17 @@ def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:
     yield _event("at", "what", "resumed from", "ran after", "replayed", "caught up", "why")
     for _, row in sorted(rows, key=lambda each: each[0]):
         yield row
-    yield from _watermarks(document["restarts"])
+    if start is not None:
+        yield from restore_effects.told(start, f"after the start from id {start['restored_id']}")
+    for restart in document["restarts"]:
+        yield from restore_effects.told(restart, f"after the restart at {_seconds(restart['stopped_at_us'])}")
     hidden = document["restart_count"] - len(document["restarts"])
     if hidden > 0:
         yield f"{hidden} earlier restarts are not shown"
 
 
-def _watermarks(restarts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each restart after which records met another watermark, or would have if it were not stored."""
-    for restart in restarts:
-        without, met = restart["records_before_watermark"], restart["records_with_other_watermark"]
-        at = f"after the restart at {_seconds(restart['stopped_at_us'])}"
-        if without is None:
-            yield f"{at}, the watermark of the checkpoint has not been reached again"
-        elif without:
-            stored = "it is not stored" if met == without else f"{without} if it were not stored (store_watermark)"
-            if met and met != without:
-                stored = f"{without} if no operator stored it"
-            yield f"{at}, {met} records met another watermark than before: {stored}"
-
-
-def _restarted(restart: Mapping[str, Any]) -> str:
-    kind, cause = "restarted", restart["cause"]
+def _restarted(restart: Mapping[str, Any], kind: str = "restarted") -> str:
+    cause = restart["cause"]
     if cause.startswith(_RESCALED):
         kind, cause = "rescaled", cause.removeprefix(_RESCALED)
     source = "the beginning" if restart["restored_id"] is None else f"id {restart['restored_id']}"

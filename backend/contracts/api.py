@@ -84,6 +84,7 @@ from backend.contracts.causes import CriticalPathOut, IntermittenceOut, NamesLas
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
 from backend.contracts.growth import GrowthOut
+from backend.contracts.job_events import JobEventOut as JobEventOut
 from backend.contracts.micro_batches import MicroBatchOut, WithBatches
 from backend.contracts.model import Model
 from backend.contracts.phase_bars import SubtaskPhasesOut as SubtaskPhasesOut
@@ -377,24 +378,6 @@ class JobDetailOut(WithBatches, JobOut):
 
     Null if nothing has, or if less than two days are known.
     """
-
-
-class JobEventOut(Model):
-    """An event of a job, shown as a vertical line on its timeline. Its time is on the engine's clock."""
-
-    at: datetime
-    kind: Literal[
-        "run-started",
-        "run-ended",
-        "restarted",
-        "configuration-changed",
-        "rescaled",
-        "exception",
-        "rows-lost",
-        "pod-ended",
-    ]
-    run_id: str
-    text: str
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------

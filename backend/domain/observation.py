@@ -42,6 +42,8 @@ class JobEventKind(StrEnum):
     """Output was lost although no checkpoint failed. ``losses`` reads its text."""
     POD_ENDED = "pod-ended"
     """Kubernetes ended the pod of a TaskManager. ``pod_ends`` reads its text."""
+    RESTORED = "restored"
+    """A restore changed something for the records of the job. ``restore_effects`` has the words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class JobObservation:
     """
     exceptions: tuple[tuple[datetime, str], ...] = ()
     losses: tuple[Loss, ...] = ()
+    effects: tuple[tuple[datetime, str], ...] = ()
+    """What restores changed for the records of the job: the engine's time and a sentence."""
     restart_count: int | None = None
     problems: tuple[str, ...] = ()
     """One line for each error that occurred while this run was read."""

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from backend.domain import losses
+from backend.domain import losses, restore_effects, spelling
 from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.errors import PlanError
 from backend.domain.ids import VertexId
@@ -51,6 +51,7 @@ from backend.runtime.operators.storage import LostTransaction
 from backend.runtime.protocols.registry import other_protocol
 from backend.runtime.snapshot.checked import as_corrupt
 from backend.runtime.snapshot.saved import RestoreOptions
+from backend.runtime.task.restarts import Restart
 from backend.runtime.task.task import Task
 
 _HOST = "localhost"
@@ -99,6 +100,8 @@ class RuntimeEngine:
         self._engine = engine
         self._begun_from = begun_from
         """The location of the checkpoint from which the job began, or None."""
+        self._effects_seen: dict[str, int] = {}
+        """When each effect of a restore was first seen, in virtual microseconds, by its text."""
         spec = engine.spec
         self._vertex_ids = {
             v.id: hashlib.blake2b(f"{spec.name}/{v.id}".encode(), digest_size=16).hexdigest()
@@ -169,8 +172,12 @@ class RuntimeEngine:
         return None if record is None else measure_json.checkpoint(record, record.graph, self._vertex_ids)
 
     def restarts(self) -> list[Json]:
-        """Return the cost of each of the last restarts, newest first."""
-        return measure_json.restarts(self._engine.restarts, self._engine.env.graph, self._vertex_ids)
+        """Return the cost of each of the last restarts, newest first, and of the start from a checkpoint, if any."""
+        return measure_json.restarts(self._starts(), self._engine.env.graph, self._vertex_ids)
+
+    def _starts(self) -> list[Restart]:
+        start = self._engine.start
+        return [*([] if start is None else [start]), *self._engine.restarts]
 
     def settings(self) -> Mapping[str, str]:
         """Return the settings that can change while the job runs, with their current values."""
@@ -276,6 +283,7 @@ class RuntimeEngine:
             completed=tuple(_figures(r, origin_epoch_ms) for r in coordinator.all_completed),
             exceptions=tuple(ExceptionView(f.at_us, f.name, f.message, f.task) for f in engine.exceptions),
             losses=self._losses(),
+            effects=self._effects(),
             lost_rows=engine.ledger.lost_count,
             overdue_rows=engine.ledger.overdue[1],
             lag_ms=lag_ms,
@@ -287,6 +295,19 @@ class RuntimeEngine:
             ExceptionView(x.at_us, losses.EXCEPTION, losses.timed_out(x.row_count, 1, timeout_ms), _task_name(x))
             for x in self._engine.ledger.losses
         )
+
+    def _effects(self) -> tuple[ExceptionView, ...]:
+        """Return what the restores of this job changed for its records, each at the time at which it was known."""
+        known: dict[str, int] = {}
+        for one in self._starts():
+            if one.deployed_at_us is None:
+                continue
+            at = spelling.duration(one.failed_at_us / 1000)
+            when = f"start from {self._begun_from or one.restored_id}" if one.is_start else f"restart at {at}"
+            for text in restore_effects.told(one.costs, f"after the {when}", says_unknown=False):
+                known[text] = self._effects_seen.get(text, self._engine.now_us)
+        self._effects_seen = known
+        return tuple(ExceptionView(at_us, restore_effects.EXCEPTION, text, None) for text, at_us in known.items())
 
     def _shown(self, event: BarrierEvent) -> BarrierEvent:
         channel = event.channel
@@ -319,7 +340,9 @@ class RuntimeEngine:
                         task,
                         now_us,
                         self._engine.debloating.gates(task.key),
-                        self._engine.ledger.lost_of(spec.id, task.index) if spec.kind.has_sink else None,
+                        self._engine.ledger.lost_of(spec.id, task.index, parallelism=spec.parallelism)
+                        if spec.kind.has_sink
+                        else None,
                     )
                     for task in by_vertex.get(spec.id, [])
                 ),

@@ -104,7 +104,7 @@ def _overview_row(job: JobView) -> Object:
         tasks[status] = statuses.count(status)
     tasks["total"] = len(statuses)
     # A loss counts as a change, so that a collector reads the exceptions again although no task has changed.
-    lost_us = [loss.at_us for loss in job.losses]
+    lost_us = [each.at_us for each in (*job.losses, *job.effects)]
     changed_us = max([s.started_at_us for v in job.vertices for s in v.subtasks] + [job.ended_at_us or 0, *lost_us])
     return {
         "jid": job.id,
@@ -215,8 +215,9 @@ def job_config(view: JobView) -> Object:
 
 def exceptions(view: JobView) -> Object:
     """Return the JSON of ``/jobs/:id/exceptions``."""
-    every = sorted((*view.exceptions, *view.losses), key=lambda e: -e.at_us)
-    newest = next(iter(every), None)
+    failures = sorted((*view.exceptions, *view.losses), key=lambda e: -e.at_us)
+    newest = next(iter(failures), None)
+    every = sorted((*failures, *view.effects), key=lambda e: -e.at_us)
     return {
         "root-exception": None if newest is None else f"{newest.name}: {newest.message}",
         "timestamp": None if newest is None else view.epoch_ms(newest.at_us),

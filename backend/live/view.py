@@ -309,6 +309,8 @@ class JobView:
     exceptions: tuple[ExceptionView, ...]
     losses: tuple[ExceptionView, ...]
     """Transactions that were lost. They are listed as exceptions, although the job goes on."""
+    effects: tuple[ExceptionView, ...]
+    """What restores changed for the records of the job. They are listed as exceptions, although the job goes on."""
     lost_rows: int
     overdue_rows: int
     """Rows in open transactions that are past their timeout, so that their commit will lose them."""

@@ -43,7 +43,8 @@ _log = structlog.get_logger(__name__)
 # The progress of a checkpoint is useful while the checkpoint is open and for some time afterwards, so it is stored
 # for a day.
 _LIVE_KEPT = timedelta(days=1)
-_EVENTS_OF_DAYS = tuple(k.value for k in (JobEventKind.EXCEPTION, JobEventKind.ROWS_LOST, JobEventKind.POD_ENDED))
+_KINDS_OF_DAYS = (JobEventKind.EXCEPTION, JobEventKind.ROWS_LOST, JobEventKind.POD_ENDED, JobEventKind.RESTORED)
+_EVENTS_OF_DAYS = tuple(kind.value for kind in _KINDS_OF_DAYS)
 _PRESSURE_WHOLE = timedelta(hours=1)
 _PRESSURE_THINNED = timedelta(hours=3)
 # A drop that waits for its lock blocks all new readers. So it waits only briefly, and the next pass tries again.

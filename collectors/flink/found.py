@@ -30,6 +30,7 @@ class Found:
     barriers: list[tuple[int, tuple[BarrierEvent, ...]]] = field(default_factory=list)
     exceptions: tuple[tuple[datetime, str], ...] = ()
     losses: tuple[Loss, ...] = ()
+    effects: tuple[tuple[datetime, str], ...] = ()
     problems: list[str] = field(default_factory=list)
     shed: Shed = NOTHING_SHED
 

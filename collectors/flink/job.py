@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from backend.contracts import flink
-from backend.domain import losses
+from backend.domain import losses, restore_effects
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointHeader, CheckpointStatus
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import VertexId
@@ -299,10 +299,12 @@ class JobReader:
     async def _exceptions(self) -> None:
         document = await self._requests.get(flink.exceptions(self._job_id, count_max=_EXCEPTIONS_MAX))
         found, problems = parse.exceptions(document)
-        # The reference runtime lists a loss as an exception, although the job goes on.
+        # The reference runtime lists losses and effects of restores as exceptions, although the job goes on.
         lost = {row: losses.read(*row) for row in found}
-        self._found.exceptions = tuple(row for row in found if lost[row] is None)
+        effects = {row: restore_effects.read(row[1]) for row in found}
+        self._found.exceptions = tuple(row for row in found if lost[row] is None and effects[row] is None)
         self._found.losses = tuple(loss for loss in lost.values() if loss is not None)
+        self._found.effects = tuple((at, said) for (at, _), said in effects.items() if said is not None)
         self._found.problems += problems
 
     async def _placements(self) -> None:
@@ -399,6 +401,7 @@ class JobReader:
             barriers=tuple(found.barriers),
             exceptions=found.exceptions,
             losses=found.losses,
+            effects=found.effects,
             restart_count=self._memory.restart_count,
             problems=_bounded(found.problems),
             shed=found.shed,

@@ -59,6 +59,7 @@ _CHANGES = {
     "exception": ("warning", "exception"),
     "rows-lost": ("warning", "rows lost"),
     "pod-ended": ("warning", "pod ended"),
+    "restored": ("warning", "what a restore changed"),
     "advice": ("bolt", "advice"),
     "annotation": ("plus", "annotation"),
 }

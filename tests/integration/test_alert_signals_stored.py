@@ -93,7 +93,8 @@ async def test_stored_losses_of_output_page_and_are_the_verdict_and_no_restarts(
     for number in range(1, 5):
         at = clock.at
         told = losses.read(at, f"sink/0: {losses.EXCEPTION}: {losses.timed_out(100 * number, 1, 1_000)}")
-        seen = replace(job([completed(number, triggered_at=at)]), config=_CONFIG, losses=(told,))
+        effects = ((clock.at, "after the start from id 7, 9 records met another watermark than before"),)
+        seen = replace(job([completed(number, triggered_at=at)]), config=_CONFIG, losses=(told,), effects=effects)
         # The engine lists a loss again in each answer.
         for _ in range(2):
             await writer.write(observation(target, seen, at=at))
@@ -102,6 +103,10 @@ async def test_stored_losses_of_output_page_and_are_the_verdict_and_no_restarts(
     assert [(rule, state) for rule, state, _ in await _states(engine)] == [("RowsLost", "firing")]
     (text,) = await rows(engine, "SELECT annotations ->> 'summary' FROM alerts WHERE rule = 'RowsLost'")
     assert "output is lost: 1000 rows in 4 transactions since" in text[0]
+    kinds = await rows(
+        engine, "SELECT kind, count(*) FROM job_events WHERE kind <> 'run-started' GROUP BY 1 ORDER BY 1"
+    )
+    assert [tuple(row) for row in kinds] == [("restored", 4), ("rows-lost", 4)], "each once, and no exception"
     async with engine.connect() as connection:
         (case,) = await evidence.EvidenceReader(clock).cases(connection, await list_current(connection))
     assert case.finding.diagnosis.verdict.kind is VerdictKind.LOST_ROWS

@@ -67,10 +67,13 @@ class IntendedLosses:
         return None
 
     def problems_of_the_restart(self) -> Iterator[str]:
-        """Yield a problem if the repeated records or lost bytes that the last restart reported differ from ours."""
-        if not self._engine.restarts:
+        """Yield a problem if the repeated records or lost bytes that the last restart reported differ from ours.
+
+        If there was none, the start from a checkpoint of another run reports them.
+        """
+        restart = self._engine.restarts[-1] if self._engine.restarts else self._engine.start
+        if restart is None:
             return
-        restart = self._engine.restarts[-1]
         told = restart.repeated_records, restart.lost_channel_bytes
         if restart.deployed_at_us is not None and told != self._last:
             yield f"the restart reports {told} repeated records and lost bytes, not {self._last}"

@@ -41,7 +41,8 @@ class SimulatedTarget:
             LiveJob(job_run_id(spec.name, ORIGIN_EPOCH_MS), build_live_engine(spec), ORIGIN_EPOCH_MS, 0.0)
             for spec in specs
         ]
-        app = create_runtime_app(RuntimeDriver(self._jobs, self.monotonic_s), version="0.0.0")
+        self.driver = RuntimeDriver(self._jobs, self.monotonic_s)
+        app = create_runtime_app(self.driver, version="0.0.0")
         self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1{PREFIX}")
         self.asked: list[str] = []
 
@@ -76,9 +77,9 @@ class SimulatedTarget:
         return self._now_us / 1e6
 
     async def sleep(self, seconds: float) -> None:
-        """Let all jobs run for this many seconds of virtual time."""
+        """Let all jobs run for this many seconds of virtual time, also those that were started since."""
         self._now_us += round(seconds * 1e6)
-        for job in self._jobs:
+        for job in self.driver._jobs.values():
             job.engine.run_until(self._now_us)
 
     def change_settings(self, job: int, changes: Mapping[str, str]) -> None:

@@ -138,6 +138,10 @@ class JobEngine:
         self.exceptions: list[JobFailure] = []
         self.restarts: deque[Restart] = deque(maxlen=_EXCEPTIONS_KEPT)
         """The last restarts with their costs, oldest first (RC-11)."""
+        self.start: Restart | None = None
+        """What the start from the checkpoint of another run cost and changed; None if the job began without one."""
+        if begun_from is not None:
+            self.start = Restart(self.began_at_us, f"started from id {begun_from.id}", {}, is_start=True)
         self._rescaler = Rescaler(
             self.env,
             self.coordinator,
@@ -361,8 +365,8 @@ class JobEngine:
                 has_channel_state=has_channel_state,
                 rescaled=assignment.rescaled,
             )
-        if self.restarts and self.restarts[-1].deployed_at_us is None:
-            restart = self.restarts[-1]
+        restart = self._newest_start
+        if restart is not None and restart.deployed_at_us is None:
             restart.deployed_at_us = self.now_us
             restart.restored_id = restored.id if restored else None
             restart.lost_channel_bytes = lost_bytes
@@ -372,6 +376,10 @@ class JobEngine:
             for task in self.tasks:
                 if task.sourcing is not None:
                     task.sourcing.restart = restart
+
+    @property
+    def _newest_start(self) -> Restart | None:
+        return self.restarts[-1] if self.restarts else self.start
 
     def _all_steps(self) -> tuple[int, int]:
         """Return the number of steps and a hash of their times, over this attempt and all earlier ones."""
@@ -418,8 +426,8 @@ class JobEngine:
         for each in self.tasks:
             each.settle()
         self._reached.note(self.tasks)
-        if self.restarts and self.restarts[-1].running_at_us is None:
-            self.restarts[-1].is_interrupted = True
+        if (newest := self._newest_start) is not None and newest.running_at_us is None:
+            newest.is_interrupted = True
         self.restarts.append(Restart(self.now_us, cause, self._reached.of(self.tasks, {})))
         stop = self.coordinator.triggering.stop
         self._kill()

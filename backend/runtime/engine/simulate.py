@@ -137,11 +137,14 @@ def _document(
 
 
 def _begun_from(engine: JobEngine, saved: SavedCheckpoint, options: RestoreOptions) -> dict[str, Any]:
-    """Return the checkpoint from which the run began, and what was allowed."""
+    """Return the checkpoint from which the run began, what was allowed, and what the start cost and changed."""
+    outside = saved.handover.outside
     return _shown(saved) | {
         "is_claimed": options.is_claimed,
         "at_own_risk": list(engine.at_own_risk),
-        "committed_before": saved.handover.outside.committed_count,
+        "committed_before": outside.committed_count,
+        "lost_before": {"transactions": len(outside.lost), "records": outside.lost_count},
+        "cost": None if engine.start is None else _restart(engine.start),
     }
 
 

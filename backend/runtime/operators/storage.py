@@ -334,10 +334,13 @@ class TransactionLedger:
         if self.committed is not None:
             self.committed()
 
-    def lost_of(self, vertex: str, subtask: int) -> tuple[int, int]:
-        """Return how many transactions with rows, and how many rows, this subtask lost since the job began."""
-        transactions, rows = self._lost_of.get((vertex, subtask), (0, 0))
-        return transactions, rows
+    def lost_of(self, vertex: str, subtask: int, *, parallelism: int) -> tuple[int, int]:
+        """Return how many transactions with rows, and how many rows, this subtask lost since the job began.
+
+        Transactions of subtasks that the vertex no longer has are divided among the others.
+        """
+        own = [lost for (of, s), lost in self._lost_of.items() if of == vertex and s % parallelism == subtask]
+        return sum(transactions for transactions, _ in own), sum(rows for _, rows in own)
 
     @property
     def overdue(self) -> tuple[int, int]:

@@ -89,7 +89,7 @@ def initialization(
 
 @dataclass(slots=True)
 class Restart:
-    """One restart of the job and its cost (RC-11).
+    """One restart of the job and its cost (RC-11), or its start from a checkpoint of another run.
 
     Times are virtual microseconds. A value that is None has not been reached, or does not apply.
     """
@@ -107,6 +107,8 @@ class Restart:
     """The number of records that are processed again although the state contains them (at-least-once mode, ALO-5)."""
     is_interrupted: bool = False
     """Whether the job stopped again before every subtask was running."""
+    is_start: bool = False
+    """Whether the job started from a checkpoint of another run. Nobody knows then how far that one's sources read."""
     replayed: dict[TaskKey, int] = field(default_factory=dict)
     caught_up: dict[TaskKey, int] = field(default_factory=dict)
 
@@ -150,7 +152,7 @@ class Restart:
     @property
     def source_replay_us(self) -> int | None:
         """The time from the deployment until every source had reached the offset at which the job failed."""
-        return self._since_deployed(self.replayed)
+        return None if self.is_start else self._since_deployed(self.replayed)
 
     @property
     def catch_up_us(self) -> int | None:

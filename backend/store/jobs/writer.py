@@ -551,6 +551,7 @@ def _events(run: RunToWrite) -> Iterator[dict[str, Any]]:
         yield _event(run.key, JobEventKind.RESTARTED, key=str(job.restart_count), at=at_engine, text=text)
     told = [(at, words, JobEventKind.EXCEPTION) for at, words in job.exceptions]
     told += [(loss.at, loss.text, JobEventKind.ROWS_LOST) for loss in job.losses]
+    told += [(at, words, JobEventKind.RESTORED) for at, words in job.effects]
     for at, words, kind in dict.fromkeys(told):
         key = f"{to_epoch_ms(at)}-{hashlib.blake2b(words.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
         yield _event(run.key, kind, key=key, at=at, text=words)

@@ -24,12 +24,13 @@ _EVENT_WORDS = {
     "exception": "exception",
     "rows-lost": "rows lost",
     "pod-ended": "pod ended",
+    "restored": "restored",
 }
 
 _RULES_MAX = 40
 _SAID_MAX = 4
 # A job that fails again and again has these events over and over.
-_OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception", "rows-lost", "pod-ended"}
+_OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception", "rows-lost", "pod-ended", "restored"}
 _DENSE_MIN_COUNT = 3
 
 

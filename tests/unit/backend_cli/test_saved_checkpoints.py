@@ -309,3 +309,46 @@ def test_the_commands_of_the_documentation_do_what_it_says(job, capsys, tmp_path
         arguments[arguments.index("--duration") + 1] = "4s" if "--save-checkpoint" in arguments else "500ms"
         assert run(arguments) == 0, capsys.readouterr().err
     assert "continued from unaligned checkpoint" in capsys.readouterr().out
+
+
+_TAGGED = {"unaligned": "true", "kind": "tag+sink", "partitioner": "hash", "cost_us": 3000}
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_continuation_tells_how_many_records_met_another_watermark_with_and_without_a_stored_one(
+    stores, job, saved, simulate, capsys
+):
+    """Rows 68 and 69: the watermark is not part of a checkpoint, unless an operator stores it."""
+    changed = job(**_TAGGED, config="").replace("job.toml", "tagged.toml")
+    text = (
+        Path(job(**_TAGGED)).read_text().replace('id = "work"', f'id = "work"\nstore_watermark = {str(stores).lower()}')
+    )
+    Path(changed).write_text(text)
+    simulate(changed, "--duration", "2s", "--save-checkpoint", saved)
+    cost = simulate(changed, "--duration", "2s", "--from", saved)["begun_from"]["cost"]
+    without, met = cost["records_before_watermark"], cost["records_with_other_watermark"]
+    assert without > 10
+    assert met == (0 if stores else without)
+    assert run(["simulate", changed, "--duration", "2s", "--from", saved]) == 0
+    told = f", {met} records met another watermark than before: "
+    told += f"{without} if it were not stored (store_watermark)" if stores else "it is not stored"
+    assert told in capsys.readouterr().out
+
+
+def test_a_continuation_tells_what_it_lost_and_what_was_lost_before_it(job, saved, simulate, capsys):
+    """Transactions of the first run that the second one commits too late, and data in flight that is not restored."""
+    patient = job(config='"runtime.transaction-timeout" = "100 ms"')
+    first = simulate(patient, "--duration", "450ms", "--save-checkpoint", saved)
+    document = simulate(patient, "--duration", "2s", "--from", saved)
+    before = document["begun_from"]["lost_before"]
+    assert before == {"transactions": first["lost_transactions"], "records": first["lost_records"]}
+    assert 0 < before["records"] < document["lost_records"]
+    assert run(["simulate", patient, "--duration", "2s", "--from", saved]) == 0
+    assert f"({before['records']} of them before this run)" in capsys.readouterr().out
+
+    number = document["begun_from"]["id"]
+    dropping = job(config=f'"execution.checkpointing.recover-without-channel-state.checkpoint-id" = {number}')
+    document = simulate(dropping, "--duration", "2s", "--from", saved)
+    assert document["begun_from"]["cost"]["lost_channel_bytes"] == document["begun_from"]["persisted_bytes"] > 0
+    assert run(["simulate", dropping, "--duration", "2s", "--from", saved]) == 0
+    assert f"after the start from id {number}, " in capsys.readouterr().out

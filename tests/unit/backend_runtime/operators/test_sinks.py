@@ -237,5 +237,7 @@ def test_each_lost_transaction_with_rows_is_told_by_its_subtask_and_open_ones_th
     ledger.commit("out/1/0/1")
     ledger.commit("out/1/0/2")
     assert [(x.at_us, x.vertex, x.subtask, x.row_count) for x in ledger.losses] == [(1_001, "out", 1, 3)]
-    assert (ledger.lost_of("out", 1), ledger.lost_of("out", 2)) == ((1, 3), (0, 0))
+    assert [ledger.lost_of("out", n, parallelism=3) for n in range(3)] == [(0, 0), (1, 3), (0, 0)]
     assert ledger.overdue == (1, 5)
+    ledger.commit("out/2/0/1")
+    assert [ledger.lost_of("out", n, parallelism=2) for n in range(2)] == [(1, 5), (1, 3)], "fewer subtasks now"

@@ -39,6 +39,8 @@ _ONCE_FAILED = (
     "capped/storm/0",
     "unaligned/rescaled-messages/12270",
     "last-barrier/rescaled-pair/24501",
+    # The oracle of continued runs missed a checkpoint that a crash kept from being reported.
+    "at-least-once/pair/12",
 )
 _SEEDS = range(len(MODES) * len(KINDS))
 # The position of each kind. A kind and its variant with a rescale are an odd number of positions apart, so that each

@@ -139,6 +139,8 @@ class Watch:
 
         The sink's output and its transactions are those of the external system, which both runs share.
         """
+        # The run may have ended right after a crash that kept a complete checkpoint from being reported.
+        before._check_the_untold()
         give_rows(self.engine.ledger, before.engine.ledger)
         self._losses.take_over(before._losses)
         self._prepared |= before._prepared

@@ -187,6 +187,10 @@ async def test_a_watch_that_is_cut_goes_on_without_a_new_list(server, section):
     await server.put(flink_deployment("a"))
     async with finding(section()) as notes:
         await notes.until(lambda: notes.names == {"flink/a"})
+        # Snapshots and pods are read too, and the targets do not wait for them.
+        async with asyncio.timeout(30):
+            while server.watch_count < 5:  # noqa: ASYNC110 -- a watch that begins brings no note
+                await asyncio.sleep(0.01)
         lists, watches = server.list_count, server.watch_count
         await server.cut()
         await server.put(flink_deployment("b"))
@@ -328,6 +332,10 @@ async def test_snapshots_and_ends_of_pods_are_noted_for_the_deployment_they_belo
         # Flink deletes the pod. What its last state says counts.
         await server.delete("pods", "flink", "payments-taskmanager-1-1")
         await notes.until(lambda: len(happenings(notes)) == 3)
+        # The pod is seen again with every change of its status.
+        await server.put(task_manager_pod("session-taskmanager-1-1", "session", phase="Failed", **killed()))
+        await server.put(flink_deployment("next"))
+        await notes.until(lambda: "flink/next" in notes.names)
         await server.cut()
         server.forget()
         await server.put(flink_deployment("last"))

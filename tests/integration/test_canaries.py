@@ -13,6 +13,7 @@ import contextlib
 import os
 import sys
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -57,7 +58,7 @@ async def echoing():
         word = request.path.split("/")[1]
         status = int(word) if word.isdecimal() else 500
         if status == 302:
-            return web.Response(status=302, headers={"Location": f"http://127.0.0.1/?{given}".replace(" ", "+")})
+            return web.Response(status=302, headers={"Location": f"http://127.0.0.1/{quote(given)}?{quote(given)}"})
         if status == 200:
             return web.Response(text=f'{{"errors": ["{given}"', content_type="application/json")
         return web.json_response({"errors": [given]}, status=status)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from backend.domain.address_rules import AddressRules
-from backend.domain.connection import NOTHING, ConnectionOptions, Reach, parse_reference
+from backend.domain.connection import ANYWHERE, NOTHING, ConnectionOptions, Reach, parse_reference
 from backend.domain.declared_target import GRACE_S, DeclaredTarget
-from backend.domain.discovery import Found
+from backend.domain.discovery import Found, KubernetesSd
 from backend.domain.errors import InvalidInputError
+from backend.domain.kubernetes_cluster import Kind, key_of
 from backend.domain.target import TargetOrigin
 from backend.services.targets.changing import reachable
 from backend.store.targets.declared import DeclaredTargets
 from backend.store.targets.leases import TargetLeases
 from backend.store.targets.targets import TargetRepository
+from collectors.discovery.flink_resources import RESOURCES, FlinkView
+from collectors.discovery.kubernetes_api import Scope
 from collectors.discovery.section import SectionKeeper
-from tests.support.observations import NOW
+from tests.support.kubernetes_server import flink_deployment
+from tests.support.observations import NOW, completed, job, observation, restarted
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
@@ -78,6 +83,37 @@ async def test_1000_clusters_with_a_churn_of_50_a_minute_cost_a_few_statements_f
     keeper.found(Found(tuple(map(cluster, range(1000)))))
     await keeper.look()
     assert first <= {t.id for t in await repository.list_all()}
+
+
+async def test_new_job_ids_and_blue_and_green_are_runs_of_one_job(engine, writer, clock):
+    documents = [
+        flink_deployment("payments"),
+        flink_deployment("pay-blue", owner="pay"),
+        flink_deployment("pay-green", owner="pay"),
+    ]
+    view = FlinkView(KubernetesSd("eu", "eu-1"), ANYWHERE)
+    objects = {key_of(document): document for document in documents}
+    kept = SimpleNamespace(scope=Scope(RESOURCES[Kind.DEPLOYMENT], "flink", ""), objects=objects)
+    await DeclaredTargets(engine).apply(view.found([kept], frozenset()).declared(SOURCE), place="p", at=NOW)
+    targets = {t.name: t.id for t in await TargetRepository(engine).list_all()}
+
+    # A savepoint upgrade and a stateless one begin with another job id, and the last color is another cluster.
+    for target, run in (("payments", "a"), ("payments", "b"), ("payments", "c"), ("pay-blue", "d"), ("pay-green", "e")):
+        clock.at += timedelta(seconds=10)
+        begun = restarted(job([completed(1)], run=run * 32), started_at=clock.at)
+        await writer.write(observation(targets[f"flink/{target}"], begun, at=clock.at))
+
+    async with engine.connect() as connection:
+        rows = await connection.execute(
+            text(
+                "SELECT jobs.deployment, jobs.name, array_agg(left(engine_run_id, 1) ORDER BY started_at)"
+                " FROM runs JOIN jobs ON jobs.id = job_id GROUP BY jobs.id, jobs.deployment, jobs.name ORDER BY 1"
+            )
+        )
+    assert [tuple(row) for row in rows] == [
+        ("eu-1/flink/pay", "orders", ["d", "e"]),
+        ("eu-1/flink/payments", "orders", ["a", "b", "c"]),
+    ]
 
 
 async def test_the_targets_of_a_namespace_that_was_not_read_stay(engine, clock):

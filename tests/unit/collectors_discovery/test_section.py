@@ -8,11 +8,13 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from backend.domain.cluster_history import Happening, News
 from backend.domain.declared_target import DeclaredTarget
 from backend.domain.discovery import Found
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.target import TargetOrigin
 from collectors.discovery.section import SectionKeeper
+from tests.support.observations import NOW as START
 from tests.support.observations import SteppingClock
 
 pytestmark = pytest.mark.anyio
@@ -174,3 +176,85 @@ async def test_a_store_that_was_away_gets_the_list_later(store, keeper):
     await keeper.look()
 
     assert len(store.sets) == 1
+
+
+# --- the history of jobs ------------------------------------------------------------------------------------------
+
+
+class History:
+    """Remembers the news it got. ``unknown`` are the deployments that have no job yet."""
+
+    def __init__(self):
+        self.noted = []
+        self.unknown = set()
+        self.calls = 0
+        self.is_away = False
+
+    async def note(self, news, *, at):
+        self.calls += 1
+        if self.is_away:
+            raise StoreUnavailableError("away")
+        self.noted += [n.what.text for n in news if n.deployment not in self.unknown]
+        return [n for n in news if n.deployment in self.unknown]
+
+
+@pytest.fixture
+def history():
+    return History()
+
+
+@pytest.fixture
+def telling(store, clock, history):
+    return SectionKeeper("production/eu", "p", store, clock=clock, pause=None, history=history)
+
+
+def of(deployment, *texts):
+    return [News(deployment, Happening(words, START, words, "upgrade")) for words in texts]
+
+
+async def test_news_are_stored_once_and_in_their_order(telling, history):
+    telling.happened(of("a", "1", "2"))
+    telling.happened(of("b", "3"))
+    for _ in range(3):
+        await telling.look()
+
+    assert (history.noted, history.calls) == (["1", "2", "3"], 1)
+
+
+async def test_no_news_are_lost_while_the_store_is_away(telling, history):
+    history.is_away = True
+    telling.happened(of("a", "1"))
+    with pytest.raises(StoreUnavailableError):
+        await telling.look()
+    telling.happened(of("a", "2"))
+    history.is_away = False
+    await telling.look()
+
+    assert history.noted == ["1", "2"]
+
+
+async def test_news_without_a_job_are_tried_again_for_some_minutes_and_hold_up_no_others(telling, history, clock):
+    history.unknown = {"a"}
+    telling.happened(of("a", "1"))
+    await telling.look()
+    telling.happened(of("b", "2"))
+    await telling.look()
+    assert history.noted == ["2"]
+
+    calls = history.calls
+    await telling.look()
+    assert history.calls == calls
+    clock.at += timedelta(seconds=60)
+    history.unknown = set()
+    await telling.look()
+    assert history.noted == ["2", "1"]
+
+    history.unknown = {"a"}
+    telling.happened(of("a", "3"))
+    for _ in range(4):
+        clock.at += timedelta(seconds=300)
+        await telling.look()
+    history.unknown = set()
+    clock.at += timedelta(seconds=300)
+    await telling.look()
+    assert history.noted == ["2", "1"]

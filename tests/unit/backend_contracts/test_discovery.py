@@ -56,6 +56,8 @@ def test_a_section_of_a_server_has_its_own_connection_and_that_of_its_targets():
     ("section", "place", "words"),
     [
         ("  http_sd:\n    - url: http://sd\n", ":3: discovery.http_sd[0].name", "is missing"),
+        ("  kubernetes:\n    - name: a\n      targets: {kind: storm}\n", ":4: ", "is not read in Kubernetes: storm"),
+        ("  kubernetes:\n    - name: a\n      history: maybe\n", ":4: discovery.kubernetes[0].history", "boolean"),
         ("  http_sd:\n    - name: a\n      url: ftp://sd\n", ":4: discovery.http_sd[0].url", "scheme 'ftp'"),
         ("  http_sd:\n    - name: a\n      url: http://u:hunter2@sd\n", ":4: discovery.http_sd[0].url", "credentials"),
         ("  http_sd:\n    - name: a\n      url: 'http://sd?a b'\n", ":4: discovery.http_sd[0].url", "query"),

@@ -4,7 +4,7 @@ The operator creates a service for the UI of a running driver, and writes its na
 read and never computed, because the operator shortens long names. The service ends with the driver. A
 ScheduledSparkApplication creates an application for each of its runs, so these have the identity of their parent.
 
-Source: https://github.com/kubeflow/spark-operator/tree/master/docs
+Source: https://github.com/kubeflow/spark-operator/tree/master/api/v1beta2
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from tests.packaging.wheel_environment import ROOT
 _RELEASED = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
 _LOCKS = ("requirements.txt", "requirements-spark.txt")
 _TIMEOUT_S = 900.0
+_LINKS = "Links lead to files of this version, which the sdist contains."
 
 
 class ReleaseError(Exception):
@@ -86,7 +87,7 @@ def build(out: Path, *, version: str, cyclonedx: str | None) -> list[Path]:
     package(ROOT / "helm" / "barrierscope", destination=out, version=chart_version(version), app_version=version)
     if cyclonedx is not None:
         (out / f"barrierscope-{version}.cdx.json").write_text(_sbom(cyclonedx, version))
-    (out / "NOTES.md").write_text(f"# Barrierscope {version}\n\n{notes}")
+    (out / "NOTES.md").write_text(f"# Barrierscope {version}\n\n{_LINKS}\n\n{notes}")
     (out / "SHA256SUMS").write_text(checksums(out))
     return sorted(out.iterdir())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -48,6 +49,10 @@ def test_sha256sum_accepts_the_checksums(tmp_path):
     done = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, capture_output=True, text=True)
 
     assert done.stdout.splitlines() == ["a.whl: OK", "b.tgz: OK"]
+
+
+# A link to a file of the repository.
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
 def _answers(monkeypatch, **answers: str) -> None:
@@ -104,3 +109,8 @@ def test_a_trial_of_a_release_has_wheel_sdist_chart_notes_and_checksums(tmp_path
         "helm/barrierscope/Chart.yaml",
     }
     assert {*recipe, "CHANGELOG.md", "migrations/env.py", "docs/runbooks/Watchdog.md", "PKG-INFO"} <= inside
+    # The notes are read apart from the sdist, so they say where their links lead to.
+    assert "which the sdist contains" in files["NOTES.md"].read_text()
+    folders = {parent.as_posix() for name in inside for parent in Path(name).parents}
+    linked = {link for name in ("README.md", "CHANGELOG.md") for link in _LINK.findall((ROOT / name).read_text())}
+    assert linked - inside - folders == set()

@@ -22,6 +22,7 @@ import structlog
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
+from backend.live.uploads import Uploads
 from backend.live.view import JobView, RequestedCheckpointView, SavepointView
 from backend.live.wire import Json, Object
 from backend.runtime.engine.jobfile import JobSpec
@@ -190,6 +191,7 @@ class RuntimeDriver:
 
     def __init__(self, jobs: Sequence[LiveJob], monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._jobs = {job.id: job for job in jobs}
+        self.uploads = Uploads()
         self._monotonic_s = monotonic_s
 
     async def run(self) -> None:

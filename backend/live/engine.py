@@ -50,7 +50,7 @@ from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import LostTransaction
 from backend.runtime.protocols.registry import other_protocol
 from backend.runtime.snapshot.checked import as_corrupt
-from backend.runtime.snapshot.saved import RestoreOptions
+from backend.runtime.snapshot.saved import RestoreOptions, SavedCheckpoint
 from backend.runtime.task.restarts import Restart
 from backend.runtime.task.task import Task
 
@@ -71,6 +71,19 @@ def build_live_engine(spec: JobSpec, *, seed: int | None = None) -> RuntimeEngin
     # This deploys the job, so that even a request before the driver's first slice gets the subtasks of every vertex.
     engine.run_until(0)
     return RuntimeEngine(engine)
+
+
+def build_from_saved(spec: JobSpec, saved: SavedCheckpoint, options: RestoreOptions, *, location: str) -> RuntimeEngine:
+    """Return the engine of a job that continues from a saved checkpoint of a run elsewhere, at that run's virtual time.
+
+    Raises:
+        PlanError: the checkpoint cannot be restored into the job.
+        CorruptCheckpointError: it is not what a job writes.
+    """
+    engine = begin(spec, saved, options)
+    with as_corrupt():
+        engine.run_until(engine.began_at_us)
+    return RuntimeEngine(engine, begun_from=location)
 
 
 def job_run_id(name: str, origin_epoch_ms: int) -> str:
@@ -151,10 +164,8 @@ class RuntimeEngine:
                 fix="stop it with a savepoint or cancel it first",
             )
         kept = kept_checkpoint(self._engine, checkpoint_id, is_at_own_risk=options.is_at_own_risk)
-        engine = begin(self._engine.spec if spec is None else spec, save(self._engine, kept), options)
-        with as_corrupt():
-            engine.run_until(engine.began_at_us)
-        return RuntimeEngine(engine, begun_from=location)
+        own = self._engine.spec if spec is None else spec
+        return build_from_saved(own, save(self._engine, kept), options, location=location)
 
     def run_until(self, at_us: int) -> None:
         """Run the job up to and including virtual time ``at_us``."""

@@ -11,6 +11,7 @@ The driver runs the jobs. The modules ``..._json`` and ``metrics`` build the JSO
 * POST ``/jobs/:id/settings/check``                 whether settings can be changed; nothing changes
 * POST ``/jobs/:id/checkpoints/:cid/abort``           abort a checkpoint in progress
 * POST ``/jobs``                                      start a job, also from a checkpoint of an ended one (``starting``)
+* POST ``/uploads``                                   upload a checkpoint file, from which a job can start (``uploads``)
 
 Requests can change the settings of a job. As in Flink, they can also trigger a checkpoint or a savepoint, stop a job
 with a savepoint, cancel it (``PATCH /jobs/:id?mode=cancel``), and change its parallelism (``PUT
@@ -21,6 +22,7 @@ A request with a foreign ``Host`` or ``Origin`` header is refused, to prevent DN
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
@@ -36,6 +38,7 @@ from backend.access.authority import LOOPBACK, malformed_header, without_port
 from backend.domain.errors import DomainError, FieldProblem, InvalidInputError, UnknownEntityError
 from backend.live import barrier_json, checkpoint_json, job_json, metrics, request_json, savepoint_json, starting
 from backend.live.driver import RuntimeDriver
+from backend.live.uploads import UPLOAD_MAX_BYTES
 from backend.live.view import CheckpointView, JobView, VertexView
 from backend.live.wire import Json
 
@@ -97,6 +100,7 @@ class _Rest:
             Route("/overview", self._of_all(lambda jobs: job_json.overview(jobs, self._version))),
             Route("/jobs", self._of_all(job_json.jobs)),
             Route("/jobs", self.start, methods=["POST"]),
+            Route("/uploads", self.upload, methods=["POST"]),
             Route("/jobs/overview", self._of_all(job_json.jobs_overview)),
             Route("/taskmanagers", self._of_all(lambda jobs: job_json.task_managers(jobs, _TASK_MANAGER))),
             Route(job, self._of_job(job_json.job)),
@@ -263,6 +267,12 @@ class _Rest:
         job = starting.start(self._driver, starting.wanted_start(await _body(request)))
         return _json({"jobid": job.id})
 
+    async def upload(self, request: Request) -> Response:
+        """Handle POST ``/uploads``: keep the file in the body, and return the location for ``savepointPath``."""
+        content = await _body(request, most=UPLOAD_MAX_BYTES)
+        # Reading takes up to some tenths of a second, in which the jobs go on.
+        return _json(await asyncio.to_thread(self._driver.uploads.add, content))
+
     async def cancel(self, request: Request) -> Response:
         """Handle PATCH ``/jobs/:id``: cancel the job, as in Flink."""
         job = self._job(request)
@@ -294,13 +304,13 @@ class _Rest:
         return job, checkpoint
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
+async def _body(request: Request, *, most: int = _BODY_MAX_BYTES) -> bytes:
+    body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _BODY_MAX_BYTES:
-            raise HTTPException(413, f"the body is larger than {_BODY_MAX_BYTES} bytes")
-    return body
+        if len(body) > most:
+            raise HTTPException(413, f"the body is larger than {most} bytes")
+    return bytes(body)
 
 
 async def _changes(request: Request) -> Mapping[str, str]:

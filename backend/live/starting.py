@@ -1,5 +1,6 @@
 """Starts jobs in the live runtime: from a job document, or from a checkpoint or savepoint of a job that has ended.
 
+``POST /uploads`` takes a file of ``simulate --save-checkpoint``, from which a job can start too (``uploads``).
 ``POST /jobs`` has the fields of Flink's ``POST /jars/:id/run`` where Flink has them. The new job continues the virtual
 time of the earlier one, and takes over its external system, so only one of the two may run.
 """
@@ -14,7 +15,8 @@ from typing import Any
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError, UnknownEntityError
 from backend.live.body import read_object
 from backend.live.driver import LiveJob, RuntimeDriver
-from backend.live.engine import build_live_engine, check_channels, job_run_id
+from backend.live.engine import build_from_saved, build_live_engine, check_channels, job_run_id
+from backend.live.uploads import LOCATION
 from backend.runtime.coordinator.rescales import rescaled_graph
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.snapshot.saved import RestoreOptions
@@ -27,11 +29,12 @@ _LOCATION = re.compile(r"runtime:/([0-9a-f]{32})/(?:chk|savepoint)-(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A checkpoint of a job of this runtime."""
+    """A checkpoint of a job of this runtime, or an uploaded one."""
 
     location: str
-    job_id: str
-    checkpoint_id: int
+    job_id: str = ""
+    """The job of this runtime; empty if the checkpoint was uploaded."""
+    checkpoint_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ def wanted_start(body: bytes) -> WantedStart:
     path = fields.get("savepointPath")
     if document is None and path is None:
         problems.append(FieldProblem("job", "is missing", "a job document, or a savepointPath to continue from"))
+    if document is None and isinstance(path, str) and LOCATION.fullmatch(path):
+        problems.append(FieldProblem("job", "is missing", "a job document, because an uploaded checkpoint has none"))
     if problems:
         raise InvalidInputError(problems, what="body")
     spec = None
@@ -86,9 +91,11 @@ def _flag(fields: Mapping[str, Any], name: str, problems: list[FieldProblem]) ->
 
 
 def _located(path: object) -> Origin:
+    if isinstance(path, str) and LOCATION.fullmatch(path):
+        return Origin(path)
     match = _LOCATION.fullmatch(path) if isinstance(path, str) else None
     if match is None:
-        allowed = "the external_path of a checkpoint, such as runtime:/<job id>/chk-7"
+        allowed = "the external_path of a checkpoint, such as runtime:/<job id>/chk-7, or the location of an upload"
         problem = FieldProblem("savepointPath", "is not a location of this runtime", allowed)
         raise InvalidInputError([problem], what="body")
     return Origin(match[0], match[1], int(match[2]))
@@ -110,7 +117,24 @@ def start(driver: RuntimeDriver, wanted: WantedStart) -> LiveJob:
         job = LiveJob(job_id, build_live_engine(wanted.spec), now_ms, now_s, first_id=job_id)
         driver.add(job)
         return job
+    if not wanted.origin.job_id:
+        return _begin_from_upload(driver, wanted, wanted.origin.location)
     return _continue(driver, wanted, wanted.origin)
+
+
+def _begin_from_upload(driver: RuntimeDriver, wanted: WantedStart, location: str) -> LiveJob:
+    """Start a job at the virtual time at which the run ended that saved the checkpoint. That time is now."""
+    assert wanted.spec is not None
+    saved = driver.uploads.get(location)
+    driver.check_room(wanted.spec.name)
+    engine = build_from_saved(wanted.spec, saved, wanted.options, location=location)
+    now_s, now_ms = driver.now()
+    job_id, at_us = _new_id(driver, wanted.spec.name), saved.handover.at_us
+    job = LiveJob(job_id, engine, now_ms - at_us // 1000, now_s - at_us / 1e6, first_id=job_id)
+    if wanted.options.is_claimed:
+        driver.uploads.drop(location)
+    driver.add(job)
+    return job
 
 
 def _continue(driver: RuntimeDriver, wanted: WantedStart, origin: Origin) -> LiveJob:

@@ -16,7 +16,7 @@ from backend.runtime.engine.jobfile import load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.engine.simulate import simulate
 from backend.runtime.snapshot.saved_file import write_saved
-from tests.support.live_runtime import LiveRuntime
+from tests.support.live_runtime import ORIGIN_MS, LiveRuntime
 from tests.support.runtime_jobs import small_job
 
 _JOB: dict[str, Any] = {
@@ -71,7 +71,9 @@ async def test_a_live_job_continues_the_run_that_saved_the_file_and_both_commit_
     job.advance_to(104.0)
     restored = (await job.get("/checkpoints"))["latest"]["restored"]
     assert (restored["id"], restored["external_path"]) == (found["id"], found["location"])
-    assert (await job.get(""))["state"] == "FINISHED"
+    told = await job.get("")
+    assert (told["state"], told["start-time"]) == ("FINISHED", ORIGIN_MS + 100_000), "the job began when it was started"
+    assert told["now"] == ORIGIN_MS + 104_000, "it keeps up with the clock"
     whole = simulate(load_job_document(_JOB), duration_us=4_000_000).to_json()
     ledger = job.job.engine._engine.ledger  # type: ignore[attr-defined]
     assert (ledger.committed_count, f"{ledger.folded:016x}") == (whole["committed_records"], whole["committed_hash"])

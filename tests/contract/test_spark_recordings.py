@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import datetime, timedelta
 
@@ -133,9 +134,17 @@ async def test_repeated_shuffled_single_events_change_nothing(client):
     assert (after[0].json()["items"], after[1]) == (before[0].json()["items"], before[1]), f"seed {seed}"
 
 
+def of_another_query(name):
+    """Return the recorded events with other ids: one run that two deployments report is one run of one job."""
+    words = json.dumps(recorded(name))
+    for known in {value for batch in batches(name) for value in (batch["id"], batch["runId"])}:
+        words = words.replace(known, f"{0:08}{known[8:]}")
+    return json.loads(words)
+
+
 async def test_events_in_reverse_order_give_the_same_result(client):
     name = "b_windowed_hdfs_loaded_host"
-    for event in reversed(recorded(name)):
+    for event in reversed(of_another_query(name)):
         await post(client, push([event], deployment="reversed"))
     await post(client, push(recorded(name)))
     page = api.Page[api.JobOut].model_validate_json((await client.get("/api/v1/jobs")).content)

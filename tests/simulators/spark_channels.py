@@ -52,7 +52,7 @@ _OF_CHANNEL = {PYTHON: Channel.LISTENER, JAR: Channel.LISTENER, HISTORY: Channel
 _OPENS = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "sun.nio.ch")
 _WITHIN = "execution within the batch"
 _OFFSETS = "offsets written in the batch"
-_READ_S = 120.0
+_READ_S = 600.0
 
 Batches = dict[tuple[str, int], Checkpoint]
 """The batches that a channel reported, by the run's id at its engine and the number."""

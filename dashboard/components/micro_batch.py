@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import Output, html
+from dash import Output, dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import CheckpointDetailOut, JobDetailOut, PressureSignOut
 from backend.contracts.micro_batches import BatchSourceOut, MicroBatchOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis
-from dashboard import text
-from dashboard.components import cards, channels, status
+from dashboard import routes, text
+from dashboard.components import batch_work, cards, channels, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import micro_batch
 from dashboard.palette import Theme, Tone
@@ -84,9 +84,10 @@ def facts(detail: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
     is_failed = detail.status is CheckpointStatus.FAILED
     why = "Spark does not report when a failed batch began" if is_failed else None
     shown = [
-        cards.fact("Batch duration", text.duration(detail.end_to_end_duration_ms), hint=why),
+        cards.fact("Batch duration", text.duration(detail.end_to_end_duration_ms), hint=why or "trigger execution"),
         cards.fact("Batch number", str(batch.checkpoint_id), basis=batch.number_basis),
         cards.fact("Rows read", text.count(batch.input_row_count)),
+        cards.fact("Processed rows per second", text.rate(batch.processed_rows_per_s)),
         cards.fact("Checkpoint log", text.duration(_log_ms(batch)), hint="offsets and commits files"),
     ]
     if (state := batch.state) is not None:
@@ -114,6 +115,7 @@ def job_card() -> Component:
     return html.Div(
         [
             cards.chart("job-batches", "Phases of the newest micro-batches", before=_legend()),
+            html.Div(id="job-batch-work"),
         ]
     )
 
@@ -126,6 +128,7 @@ def job_outputs() -> dict[str, Any]:
         "progress_style": Output("job-progress-panel", "style"),
         "row_style": Output("job-over-time", "style"),
         "chart": cards.chart_outputs("job-batches"),
+        "work": Output("job-batch-work", "children"),
     }
 
 
@@ -144,7 +147,18 @@ def job_values(job: JobDetailOut, *, theme: Theme, has_pressure: bool = True) ->
         # Without the progress panel, the timeline takes the whole row.
         "row_style": SHOWN if can.has_barriers else {"gridTemplateColumns": "minmax(0, 1fr)"},
         "chart": cards.chart_values("job-batches", micro_batch.phases(job.batches, theme=theme)),
+        "work": _newest_work(job),
     }
+
+
+def _newest_work(job: JobDetailOut) -> Component | None:
+    """Build the card of the newest batch of which the Spark jobs are known; return None if there is none."""
+    known = [b for b in job.batches if b.work is not None]
+    if not known:
+        return None
+    newest = max(known, key=lambda b: b.triggered_at)
+    page = routes.checkpoint(job.id, newest.run_id, newest.checkpoint_id)
+    return batch_work.card(newest, link=dcc.Link(f"batch {newest.checkpoint_id}", href=page))
 
 
 def signs(pressure_signs: list[PressureSignOut]) -> Component | None:
@@ -170,7 +184,8 @@ def signs(pressure_signs: list[PressureSignOut]) -> Component | None:
 
 
 def _details(batch: MicroBatchOut) -> Component | None:
-    parts = [part for part in (_sources(batch), channels.of_batch(batch)) if part is not None]
+    found = (batch_work.card(batch), _sources(batch), channels.of_batch(batch))
+    parts = [part for part in found if part is not None]
     return html.Div(parts) if len(parts) > 1 else next(iter(parts), None)
 
 

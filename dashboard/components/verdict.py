@@ -16,6 +16,9 @@ from dashboard.components import status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
+_OF_QUERIES = (VerdictKind.GROWTH, VerdictKind.SKEW)
+"""The verdicts whose pages are about queries of Spark as well."""
+
 
 def verdict_card(
     verdict: VerdictOut,
@@ -51,7 +54,7 @@ def verdict_card(
         chips.append(status.phase(verdict.phase))
     chips += _more_chips(verdict, engine)
     chips.append(status.confidence(verdict.confidence))
-    if engine is None or engine.has_barriers or verdict.kind is VerdictKind.GROWTH:
+    if engine is None or engine.has_barriers or verdict.kind in _OF_QUERIES:
         # The other pages of causes are about barriers.
         chips.append(dcc.Link("About this verdict", href=routes.cause(verdict.kind), className="hint"))
     then = html.P("At the last reading:", className="hint") if is_past else None

@@ -258,7 +258,7 @@ def _rows_rows(stage: StageWork) -> tuple[Evidence, ...]:
     if stage.rows_max is None or stage.rows_median is None:
         return ()
     text = f"the tasks of stage {stage.stage_id} read {say.count(stage.rows_median)} rows in the median, and at most"
-    return (Evidence(f"{text} {say.count(stage.rows_max)}", "rows of a task", value=stage.rows_max, unit="rows"),)
+    return (Evidence(f"{text} {say.count(stage.rows_max)}", "rows of a task", value=stage.rows_max, unit="count"),)
 
 
 def _outside_row(row: Row, ms: float) -> Evidence:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
-
-import structlog
 
 from backend.domain.batch_work import JOB_IDS_MAX, BatchWork, StageWork, covered_ms, longest
 from backend.domain.clock import to_epoch_ms
@@ -24,8 +23,6 @@ from collectors.flink.document import Document
 from collectors.spark.applications import Attempt
 from collectors.spark.history_server import HistoryServer
 from collectors.spark.slow_batches import SlowBatches
-
-_log = structlog.get_logger(__name__)
 
 BATCHES_A_POLL: Final = 2
 """So many batches are looked into in one poll, the newest ones that are chosen."""
@@ -63,14 +60,13 @@ class DriverWork:
         """Return the works of the batches that are chosen. ``ended`` may repeat batches of earlier polls."""
         chosen = [e for e in ended if self._is_chosen(e)]
         found: dict[Batch, BatchWork] = {}
-        try:
+        # The batches themselves are known, so a driver that does not answer this has no other effect.
+        with suppress(UpstreamError, TimeoutError):
             async with asyncio.timeout(_WHOLE_S):
                 for batch in chosen[-BATCHES_A_POLL:]:
                     work = await self._work(attempt, batch)
                     if work is not None:
                         found[batch.batch] = work
-        except (UpstreamError, TimeoutError) as error:
-            _log.info("the Spark jobs of a batch are missing", reason=str(error) or "no answer in time")
         return found
 
     def _is_chosen(self, ended: Ended) -> bool:

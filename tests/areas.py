@@ -161,7 +161,6 @@ AREAS = {
         "integration/test_real_alertmanager.py",
         "integration/test_joined_channels.py",
         "integration/test_spark_silence.py",
-        "integration/test_spark_work.py",
         "integration/test_unreadable_jobs.py",
     ),
     "analysis": (

@@ -62,18 +62,19 @@ class Answers:
         finally:
             self._runner.close()
 
-    def ask(self, method: str, path: str, *, content: str | None = None) -> Answer:
-        """Send a request, with ``content`` as JSON, and return the answer.
+    def ask(self, method: str, path: str, *, content: str | bytes | None = None) -> Answer:
+        """Send a request, with text as JSON and bytes as a file, and return the answer.
 
         Raises:
             NoAnswerError: there is no whole answer within the deadline, or it is larger than 8 MiB.
         """
         return self._runner.run(self._asked(method, path, content))
 
-    async def _asked(self, method: str, path: str, content: str | None) -> Answer:
+    async def _asked(self, method: str, path: str, content: str | bytes | None) -> Answer:
         import httpx
 
-        headers = {"Content-Type": "application/json"} if content is not None else {}
+        kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
+        headers = {"Content-Type": kind} if content is not None else {}
         try:
             async with (
                 asyncio.timeout(self._deadline_s),

@@ -60,6 +60,11 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Run a job of the reference runtime as fast as possible.",
         "barrierscope simulate backpressured --duration 120s --seed 7",
     ),
+    "start": Entry(
+        "backend.cli.start:start",
+        "Start a job in a running live runtime, also from a checkpoint.",
+        "barrierscope start my-job.toml --from orders.ckpt",
+    ),
     "experiment": Entry(
         "backend.cli.experiment:experiment",
         "Run an experiment, and write rows, charts and what came out.",

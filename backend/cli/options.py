@@ -150,17 +150,27 @@ def job_spec(text: str) -> JobSpec:
         InvalidInputError: ``text`` is neither of these, or the file is malformed.
         PlanError: the job cannot run.
     """
-    from backend.runtime.demo import demo_path, job_names
     from backend.runtime.engine.jobfile import load_job
 
+    return load_job(job_file(text))
+
+
+def job_file(text: str) -> Path:
+    """Return the job file of the demo job with this name, or else the path that ``text`` is.
+
+    Raises:
+        InvalidInputError: ``text`` is neither a demo job nor an existing file.
+    """
+    from backend.runtime.demo import demo_path, job_names
+
     if text in job_names():
-        return load_job(demo_path(text))
+        return demo_path(text)
     if not Path(text).exists():
         allowed = "a job file (TOML), or one of " + ", ".join(job_names())
         raise InvalidInputError(
             [FieldProblem("JOB", f"no demo job or file has the name {text!r}", allowed)], what="option"
         )
-    return load_job(Path(text))
+    return Path(text)
 
 
 def folder_of(text: str) -> Path:

@@ -120,6 +120,15 @@ def load_job(path: Path) -> JobSpec:
         InvalidInputError: the file cannot be read or has an invalid field.
         PlanError: the graph cannot run with these settings.
     """
+    return load_job_document(read_document(path))
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Read the tables of a job file, and do not check their fields.
+
+    Raises:
+        InvalidInputError: the file cannot be read, is too large, or is not TOML.
+    """
     try:
         # Read at most one byte more than a job file may have, because a device or a pipe may be endless.
         with path.open("rb") as file:
@@ -132,20 +141,23 @@ def load_job(path: Path) -> JobSpec:
         raise _problem("file", f"cannot read {path}: {error.strerror or error}", "a job file (TOML)") from None
     except UnicodeDecodeError:
         raise _problem("file", f"{path} is not UTF-8 text", "a job file (TOML)") from None
-    return load_job_toml(text)
+    return _tables(text)
 
 
 def load_job_toml(text: str) -> JobSpec:
     """Read a job from TOML text. Raises the same errors as ``load_job``."""
+    return load_job_document(_tables(text))
+
+
+def _tables(text: str) -> dict[str, Any]:
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except ValueError as error:
         # Catch ValueError, not only TOMLDecodeError, because Python refuses integers of thousands of digits with a
         # ValueError.
         raise _problem("file", f"not TOML: {error}", "TOML 1.0") from None
     except RecursionError:
         raise _problem("file", "tables or lists are nested too deeply", "TOML 1.0") from None
-    return load_job_document(document)
 
 
 def load_job_document(document: Mapping[str, Any]) -> JobSpec:

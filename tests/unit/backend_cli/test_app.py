@@ -38,7 +38,7 @@ def test_every_promised_subcommand_exists():
     assert {p[0] for p in _PATHS if p} == {
         *("up", "demo", "diagnose", "advise", "simulate", "targets", "version", "export", "backup", "restore"),
         *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "lab", "pipeline"),
-        *("executor", "experiment", "whatif", "backtest", "compare", "spark-jar", "completion"),
+        *("executor", "experiment", "whatif", "backtest", "compare", "spark-jar", "completion", "start"),
     }
     of_targets = {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2}
     assert of_targets == {"add", "change", "check", "list", "test", "links", "remove"}
@@ -65,6 +65,7 @@ _PRINTS_DATA = [
     ("version",),
     ("diagnose",),
     ("simulate",),
+    ("start",),
     *[("targets", n) for n in ("add", "change", "list", "test", "links", "remove")],
     ("alerts",),
     ("alerts", "silence"),

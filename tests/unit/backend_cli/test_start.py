@@ -1,0 +1,169 @@
+"""Tests of ``barrierscope start``: a live runtime starts what a user names, and refusals are one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from backend.cli.app import run
+from backend.live.driver import RuntimeDriver
+from backend.live.rest import create_runtime_app
+
+_JOB = """
+name = "orders"
+seed = 5
+[config]
+execution.checkpointing.interval = "100 ms"
+[[vertex]]
+id = "{source}"
+kind = "source"
+rate = 1200
+[[vertex]]
+id = "work"
+kind = "map+sink"
+[[edge]]
+from = "{source}"
+to = "work"
+partitioner = "rebalance"
+{more}
+"""
+
+
+class _Runtime:
+    """A live runtime without a job, to which every request of the command line goes."""
+
+    def __init__(self) -> None:
+        self.driver = RuntimeDriver([], lambda: 100.0)
+        self.app = create_runtime_app(self.driver, version="0.1.0")
+
+    def restored(self) -> list[tuple[str, str | None]]:
+        """Return the name of each job and the location of the checkpoint from which it began."""
+        return [(view.name, view.begun_from) for view in self.driver.views()]
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> _Runtime:
+    found = _Runtime()
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=httpx.ASGITransport(found.app)))
+    return found
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., str]:
+    def write(name: str = "job", *, source: str = "source", more: str = "") -> str:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(_JOB.format(source=source, more=more))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def saved(job: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    path = str(tmp_path / "orders.ckpt")
+    assert run(["simulate", job(), "--duration", "1s", "--save-checkpoint", path]) == 0
+    capsys.readouterr()
+    return path
+
+
+def _error(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_job_starts_without_a_checkpoint(runtime, job, capsys):
+    assert run(["start", job(), "--format", "json"]) == 0
+    (view,) = runtime.driver.views()
+    assert json.loads(capsys.readouterr().out) == {"job_id": view.id, "from": None}
+    assert runtime.restored() == [("orders", None)]
+
+
+def test_a_job_starts_from_a_file_of_simulate_which_stays(runtime, job, saved, capsys):
+    assert run(["start", job(), "--from", saved]) == 0
+    ((name, location),) = runtime.restored()
+    assert name == "orders"
+    assert location is not None
+    assert location.startswith("runtime:/uploaded/")
+    told = capsys.readouterr().out
+    assert told == f"orders runs as {runtime.driver.views()[0].id}, from {saved}\n"
+    assert Path(saved).exists()
+
+
+def test_the_restore_table_of_the_job_file_counts_and_is_relative_to_that_file(runtime, job, saved):
+    assert run(["start", job("other", more='[restore]\nfrom = "orders.ckpt"\nclaim = true')]) == 0
+    ((_, location),) = runtime.restored()
+    assert location is not None
+    assert runtime.driver.uploads._kept == {}, "the job owns the upload, so no other can begin from it"
+
+
+def test_the_same_job_starts_again_from_a_location_of_the_runtime(runtime, job, capsys):
+    assert run(["start", job()]) == 0
+    (before,) = runtime.driver.views()
+    started = runtime.driver.job(before.id)
+    started.engine.run_until(started.engine.now_us + 1_000_000)
+    runtime.driver.cancel(before.id)
+    started.view = None
+    newest = runtime.driver.view(before.id).latest_completed
+    assert newest is not None
+    location = newest.external_path
+    assert location is not None
+    capsys.readouterr()
+    assert run(["start", "--from", location]) == 0
+    assert ("orders", location) in runtime.restored()
+    assert "the job runs as " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "JOB: is missing"),
+        (["--from", "orders.ckpt"], "JOB: is missing"),
+        (["healthy", "--claim"], "--from: is missing"),
+        (["healthy", "--from", "none.ckpt"], "cannot read none.ckpt: No such file"),
+        (["nothing"], "no demo job or file has the name 'nothing'"),
+        (["healthy", "--runtime", "http://[::1"], "--runtime"),
+    ],
+    ids=["no job", "no job for a file", "an option without a checkpoint", "no file", "no such job", "no URL"],
+)
+def test_a_wrong_command_is_refused_before_anything_is_sent(runtime, arguments, told, capsys):
+    assert run(["start", *arguments]) == 2
+    assert told in _error(capsys)
+    assert runtime.driver.views() == []
+
+
+def test_a_refusal_of_the_runtime_is_one_line_that_names_the_rule(runtime, job, saved, capsys):
+    other = ["start", job("other", source="renamed"), "--from", saved]
+    assert run(other) == 2
+    assert "GR-1" in _error(capsys)
+    assert runtime.driver.views() == []
+    assert run([*other, "--allow-non-restored"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((401, '{"errors": ["Authorization: a change needs the bearer token"]}'), "bearer token"),
+        ((200, "<html>"), "which is not an answer of a live runtime"),
+        ((200, '{"id": 1}'), "which is not an answer of a live runtime"),
+        (None, "does not answer (refused); start it with `barrierscope up`"),
+    ],
+    ids=["no token", "a page", "another program", "nothing"],
+)
+def test_what_does_not_start_the_job_is_one_line(monkeypatch, answer, told, capsys):
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert str(request.url) == "http://other:1/runtime/v1/jobs"
+        assert request.headers["Authorization"] == "Bearer a-token-of-the-runtime"
+        if answer is None:
+            raise httpx.ConnectError("refused")
+        status, content = answer
+        return httpx.Response(status, stream=httpx.ByteStream(content.encode()))
+
+    monkeypatch.setenv("BARRIERSCOPE_API_TOKEN", "a-token-of-the-runtime")
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=httpx.MockTransport(handle)))
+    assert run(["start", "healthy", "--runtime", "http://other:1/runtime/v1/"]) in (1, 2)
+    assert told in _error(capsys)

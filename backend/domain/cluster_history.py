@@ -33,7 +33,6 @@ _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
     "Flink version": ("flinkVersion",),
     "parallelism": ("job", "parallelism"),
     "state": ("job", "state"),
-    "upgrade mode": ("job", "upgradeMode"),
 }
 _DIGESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "the jar": ("job", "jarURI"),
@@ -53,6 +52,7 @@ class ObjectState:
 
     ``shown`` are the parts of the specification whose values may be told, ``hidden`` the digests of the others, and
     ``settings`` the digests of Flink's settings by their keys. ``at`` is when the operator reached the state.
+    ``upgrade_mode`` is the mode that the operator used for it. It need not be the one that was asked for.
     """
 
     subject: str
@@ -61,6 +61,7 @@ class ObjectState:
     is_stable: bool = False
     job_id: str | None = None
     restored_from: str | None = None
+    upgrade_mode: str | None = None
     shown: Mapping[str, str] = field(default_factory=dict)
     hidden: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +122,8 @@ def state_of(document: Mapping[str, Any]) -> ObjectState | None:
     at = _moment(at_path(reconciled, "reconciliationTimestamp"))
     if at is None or (not is_rolled_back and at_path(reconciled, "state") != "DEPLOYED"):
         return None
-    spec = _spec(at_path(reconciled, "lastStableSpec" if is_rolled_back else "lastReconciledSpec"))
+    used = _spec(at_path(reconciled, "lastReconciledSpec"))
+    spec = _spec(at_path(reconciled, "lastStableSpec")) if is_rolled_back else used
     if spec is None:
         return None
     shown = {words: clean(str(value), length_max=_SHOWN_MAX) for words, value in _values(spec, _PLAIN)}
@@ -132,6 +134,8 @@ def state_of(document: Mapping[str, Any]) -> ObjectState | None:
         is_stable=at_path(document, "status", "lifecycleState") in ("STABLE", "ROLLED_BACK"),
         job_id=text_of(at_path(document, "status", "jobStatus", "jobId")) or None,
         restored_from=text_of(at_path(document, "status", "jobStatus", "upgradeSavepointPath")) or None,
+        # The operator writes the mode of a rollback into the specification that failed, not into the stable one.
+        upgrade_mode=text_of(at_path(used, "job", "upgradeMode")) or None,
         shown=shown,
         hidden={words: _digest(value) for words, value in _values(spec, _DIGESTED)},
         settings={clean(k, length_max=_SHOWN_MAX): _digest(v) for k, v in flat(spec.get("flinkConfiguration")).items()},
@@ -151,7 +155,9 @@ def between(before: ObjectState, after: ObjectState) -> Happening | None:
         link = ": " if changes else " "
         text = f"{did} by the operator{link if told else ''}{told}{_restored(after)}"
     elif before.is_stable and None not in (before.job_id, after.job_id) and before.job_id != after.job_id:
-        text = f"Redeployed by the operator without a change of the specification{_restored(after)}"
+        # The recorded mode is that of the last upgrade, and a stateless one does not say how the job was redeployed.
+        how = "" if after.upgrade_mode == "stateless" else _restored(after)
+        text = f"Redeployed by the operator without a change of the specification{how}"
     else:
         return None
     key = f"{after.subject}/{after.at.timestamp():.3f}/{_digest([after.specification, after.job_id], 8)}"
@@ -186,9 +192,11 @@ def snapshot_of(document: Mapping[str, Any]) -> Happening | None:
 
 def _colored(document: Mapping[str, Any]) -> ObjectState | None:
     state = text_of(at_path(document, "status", "blueGreenState"))
-    at = instant_of(at_path(document, "status", "deploymentReadyTimestamp")) or instant_of(
-        at_path(document, "status", "lastReconciledTimestamp")
+    # The operator sets the ready time back to 1970 when it makes a color active.
+    times = (
+        instant_of(at_path(document, "status", f"{name}Timestamp")) for name in ("deploymentReady", "lastReconciled")
     )
+    at = next((time for time in times if time is not None and time.timestamp() > 0), None)
     if not state.startswith("ACTIVE_") or at is None:
         return None
     return ObjectState(_subject(document), at, shown={"active color": state.removeprefix("ACTIVE_").lower()})
@@ -254,7 +262,7 @@ def _changes(before: ObjectState, after: ObjectState) -> list[str]:
 def _restored(after: ObjectState) -> str:
     if after.shown.get("state") == "suspended":
         return ""
-    mode, path = after.shown.get("upgrade mode"), after.restored_from
+    mode, path = after.upgrade_mode, after.restored_from
     if mode == "stateless":
         return ", without its state"
     if path is None or path == _LAST_STATE:

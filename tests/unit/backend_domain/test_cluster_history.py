@@ -60,8 +60,8 @@ def test_settings_arguments_and_jars_are_named_and_their_values_are_not():
     after = deployed(A | secret, LATER)
 
     assert told(deployed(A), after) == (
-        "Upgraded by the operator: parallelism 2 to 4, upgrade mode savepoint to none, the jar changed,"
-        " the arguments changed, settings a.b, s3.secret-key changed"
+        "Upgraded by the operator: parallelism 2 to 4, the jar changed, the arguments changed,"
+        " settings a.b, s3.secret-key changed"
     )
     assert "hunter2" not in json.dumps(after.document())
 
@@ -74,6 +74,34 @@ def test_a_rollback_names_the_way_back():
     assert between(bad, back).tag == "rollback"
     # If the upgrade was not seen, only the rollback is known.
     assert told(deployed(A), back) == "Rolled back by the operator to the last stable specification"
+
+
+def using(spec, mode):
+    return {**spec, "job": spec["job"] | {"upgradeMode": mode}}
+
+
+def test_the_first_upgrade_changes_no_upgrade_mode_and_its_rollback_restores_the_state():
+    # The operator records its first deployment as stateless, whatever was asked for.
+    first = using(A, "stateless")
+    upgraded = deployed(using(B, "savepoint"), LATER, upgradeSavepointPath="s3://b/savepoint-1")
+    back = deployed(
+        using(B, "last-state"),
+        LATER,
+        state="ROLLED_BACK",
+        stable=first,
+        lifecycle="ROLLED_BACK",
+        upgradeSavepointPath="KUBERNETES_OPERATOR_LAST_STATE",
+    )
+
+    assert told(deployed(first), upgraded) == (
+        "Upgraded by the operator: image flink-job:1 to flink-job:2, from savepoint s3://b/savepoint-1"
+    )
+    assert told(upgraded, back) == (
+        "Rolled back by the operator: image flink-job:2 to flink-job:1, from its newest checkpoint"
+    )
+    assert told(deployed(first), deployed(first, LATER, jobId="b" * 32)) == (
+        "Redeployed by the operator without a change of the specification"
+    )
 
 
 @pytest.mark.parametrize("state", ["UPGRADING", "ROLLING_BACK", None])
@@ -116,14 +144,18 @@ def test_a_state_survives_its_document():
 
 
 def test_a_switch_between_blue_and_green_is_told_of_the_parent():
-    def parent(state, at="2026-11-30T14:00:00Z"):
-        return blue_green("pay") | {"status": {"blueGreenState": state, "deploymentReadyTimestamp": at}}
+    def parent(state, at="2026-11-30T14:00:00.123456789Z"):
+        # With an active color, the operator has set the time at which the new one was ready back to zero.
+        times = {"deploymentReadyTimestamp": "1970-01-01T00:00:00Z", "lastReconciledTimestamp": at}
+        return state_of(blue_green("pay") | {"status": {"blueGreenState": state, **times}})
 
-    assert told(state_of(parent("ACTIVE_BLUE")), state_of(parent("ACTIVE_GREEN"))) == (
-        "Switched by the operator: blue to green"
-    )
-    assert state_of(parent("TRANSITIONING_TO_GREEN")) is None
-    assert state_of(parent("ACTIVE_BLUE", "soon")) is None
+    switch = between(parent("ACTIVE_BLUE"), parent("ACTIVE_GREEN", "2026-11-30T15:00:00Z"))
+    again = between(parent("ACTIVE_BLUE"), parent("ACTIVE_GREEN", "2026-11-30T16:00:00Z"))
+    assert switch.text == "Switched by the operator: blue to green"
+    assert switch.at.isoformat() == "2026-11-30T15:00:00+00:00"
+    assert again.key != switch.key
+    assert parent("TRANSITIONING_TO_GREEN") is None
+    assert parent("ACTIVE_BLUE", "soon") is None
 
 
 def test_a_session_job_concerns_only_the_jobs_that_have_one_of_its_runs():

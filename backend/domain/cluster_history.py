@@ -43,7 +43,22 @@ _DIGESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "the TaskManagers": ("taskManager",),
     "the restart nonce": ("restartNonce",),
     "the job's restart nonce": ("job", "restartNonce"),
+    "the redeployment nonce": ("job", "savepointRedeployNonce"),
+    "the initial savepoint": ("job", "initialSavepointPath"),
+    "allowNonRestoredState": ("job", "allowNonRestoredState"),
+    "the logging": ("logConfiguration",),
+    "the service account": ("serviceAccount",),
 }
+_REST: Final = "the rest of the specification"
+_NO_CHANGE: Final = (
+    ("flinkConfiguration",),
+    ("job", "upgradeMode"),
+    ("job", "savepointTriggerNonce"),
+    ("job", "checkpointTriggerNonce"),
+    ("job", "autoscalerResetNonce"),
+)
+"""What is no part of the rest: the settings, which are compared one by one, what the operator writes itself, and nonces
+that make the operator do something without a deployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +152,7 @@ def state_of(document: Mapping[str, Any]) -> ObjectState | None:
         # The operator writes the mode of a rollback into the specification that failed, not into the stable one.
         upgrade_mode=text_of(at_path(used, "job", "upgradeMode")) or None,
         shown=shown,
-        hidden={words: _digest(value) for words, value in _values(spec, _DIGESTED)},
+        hidden={words: _digest(value) for words, value in _values(spec, _DIGESTED)} | {_REST: _digest(_rest(spec))},
         settings={clean(k, length_max=_SHOWN_MAX): _digest(v) for k, v in flat(spec.get("flinkConfiguration")).items()},
     )
 
@@ -220,7 +235,8 @@ def _spec(text: Any) -> Mapping[str, Any] | None:
     if not isinstance(text, str) or len(text) > _SPEC_MAX:
         return None
     try:
-        wrapper = json.loads(text)
+        # Another version of the operator may leave out what has no value, which is no change.
+        wrapper = json.loads(text, object_hook=lambda part: {k: v for k, v in part.items() if v is not None})
     except (ValueError, RecursionError):
         return None
     # Older operators write the specification without a wrapper.
@@ -230,6 +246,16 @@ def _spec(text: Any) -> Mapping[str, Any] | None:
 
 def _values(spec: Mapping[str, Any], places: Mapping[str, Sequence[str]]) -> list[tuple[str, Any]]:
     return [(words, value) for words, path in places.items() if (value := at_path(spec, *path)) is not None]
+
+
+def _rest(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification without the parts that are compared by themselves or not at all."""
+    told = {*_PLAIN.values(), *_DIGESTED.values(), *_NO_CHANGE}
+    job = spec.get("job")
+    rest = {name: value for name, value in spec.items() if (name,) not in told and name != "job"}
+    if isinstance(job, dict):
+        rest["job"] = {name: value for name, value in job.items() if ("job", name) not in told}
+    return rest
 
 
 def _digest(value: Any, size: int = _SHORT) -> str:
@@ -250,7 +276,9 @@ def _changes(before: ObjectState, after: ObjectState) -> list[str]:
         for words in _PLAIN
         if words != "state" and before.shown.get(words) != after.shown.get(words)
     ]
-    found += [f"{words} changed" for words in _DIGESTED if before.hidden.get(words) != after.hidden.get(words)]
+    found += [
+        f"{words} changed" for words in (*_DIGESTED, _REST) if before.hidden.get(words) != after.hidden.get(words)
+    ]
     names = sorted(k for k in {*before.settings, *after.settings} if before.settings.get(k) != after.settings.get(k))
     if names:
         more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

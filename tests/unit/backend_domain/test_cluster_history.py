@@ -104,6 +104,32 @@ def test_the_first_upgrade_changes_no_upgrade_mode_and_its_rollback_restores_the
     )
 
 
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"job": {"savepointRedeployNonce": 1}}, "the redeployment nonce"),
+        ({"job": {"initialSavepointPath": "s3://me:hunter2@b/x"}}, "the initial savepoint"),
+        ({"job": {"allowNonRestoredState": True}}, "allowNonRestoredState"),
+        ({"logConfiguration": {"log4j": "hunter2"}}, "the logging"),
+        ({"serviceAccount": "other"}, "the service account"),
+        ({"ingress": {"template": "hunter2"}}, "the rest of the specification"),
+        ({"job": {"futurePart": 1}}, "the rest of the specification"),
+    ],
+)
+def test_each_part_of_the_specification_may_be_what_was_upgraded(part, words):
+    after = deployed({**A, **part, "job": A["job"] | part.get("job", {})}, LATER, jobId="b" * 32)
+
+    assert told(deployed(A), after) == f"Upgraded by the operator: {words} changed"
+    assert "hunter2" not in json.dumps(after.document())
+
+
+@pytest.mark.parametrize("name", ["savepointTriggerNonce", "checkpointTriggerNonce", "autoscalerResetNonce"])
+def test_a_nonce_that_deploys_nothing_is_no_upgrade_and_neither_is_a_part_without_a_value(name):
+    asked = deployed({**A, "ingress": None, "job": A["job"] | {name: 7, "entryClass": None}}, LATER)
+
+    assert between(deployed(A), asked) is None
+
+
 @pytest.mark.parametrize("state", ["UPGRADING", "ROLLING_BACK", None])
 def test_a_change_under_way_is_none_yet(state):
     assert deployed(B, state=state) is None

@@ -182,7 +182,10 @@ def between(before: ObjectState, after: ObjectState) -> Happening | None:
 
 
 def snapshot_of(document: Mapping[str, Any]) -> Happening | None:
-    """Return the end of a FlinkStateSnapshot; None if it has not ended or only names a savepoint that existed."""
+    """Return the end of a FlinkStateSnapshot; None if it has not ended or only names a savepoint that existed.
+
+    A periodic one is told only if it came to nothing.
+    """
     spec, status = document.get("spec"), document.get("status")
     state = at_path(status, "state")
     at = instant_of(at_path(status, "resultTimestamp")) or instant_of(at_path(status, "triggerTimestamp"))
@@ -190,10 +193,11 @@ def snapshot_of(document: Mapping[str, Any]) -> Happening | None:
         return None
     if at_path(spec, "savepoint", "alreadyExists") is True:
         return None
+    trigger = text_of(at_path(document, "metadata", "labels", "snapshot.trigger-type"))
+    if trigger == "PERIODIC" and state == "COMPLETED":
+        return None
     kind = "Checkpoint" if at_path(spec, "checkpoint") is not None else "Savepoint"
-    why = {"PERIODIC": ", taken periodically,", "UPGRADE": ", taken for an upgrade,"}.get(
-        text_of(at_path(document, "metadata", "labels", "snapshot.trigger-type")), ""
-    )
+    why = {"PERIODIC": ", taken periodically,", "UPGRADE": ", taken for an upgrade,"}.get(trigger, "")
     name = clean(key_of(document)[1], length_max=_SHOWN_MAX)
     path, error = text_of(at_path(status, "path")), text_of(at_path(status, "error"))
     told = {

@@ -200,8 +200,13 @@ def test_a_session_job_concerns_only_the_jobs_that_have_one_of_its_runs():
         ({"status": {"state": "FAILED", "error": "no\x1b way"}}, "Savepoint s failed: no  way"),
         ({"status": {"state": "ABANDONED"}}, "Savepoint s was abandoned, because the job failed or was upgraded"),
         (
-            {"labels": {"snapshot.trigger-type": "PERIODIC"}},
-            "Savepoint s, taken periodically, completed: s3://bucket/sa",
+            {"labels": {"snapshot.trigger-type": "UPGRADE"}},
+            "Savepoint s, taken for an upgrade, completed: s3://bucket/sa",
+        ),
+        ({"labels": {"snapshot.trigger-type": "PERIODIC"}}, None),
+        (
+            {"labels": {"snapshot.trigger-type": "PERIODIC"}, "status": {"state": "FAILED", "error": "full"}},
+            "Savepoint s, taken periodically, failed: full",
         ),
         ({"spec": {"checkpoint": {}, "savepoint": None}}, "Checkpoint s completed: s3://bucket/savepoint-1"),
         ({"status": {"state": "IN_PROGRESS"}}, None),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backend.domain.kubernetes_cluster import at_path, flat, instant_of, key_of, text_of
+from backend.domain.kubernetes_cluster import at_path, flat, instant_of, key_of, run_id_of, text_of
 from backend.domain.pod_ends import PodEnd
 from backend.domain.text import clean
 
@@ -147,7 +147,7 @@ def state_of(document: Mapping[str, Any]) -> ObjectState | None:
         at=at,
         is_rolled_back=is_rolled_back,
         is_stable=at_path(document, "status", "lifecycleState") in ("STABLE", "ROLLED_BACK"),
-        job_id=text_of(at_path(document, "status", "jobStatus", "jobId")) or None,
+        job_id=run_id_of(at_path(document, "status", "jobStatus", "jobId")),
         restored_from=text_of(at_path(document, "status", "jobStatus", "upgradeSavepointPath")) or None,
         # The operator writes the mode of a rollback into the specification that failed, not into the stable one.
         upgrade_mode=text_of(at_path(used, "job", "upgradeMode")) or None,

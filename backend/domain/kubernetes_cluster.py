@@ -20,6 +20,8 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _REST_PORT: Final = 8081
 _PORT_MAX: Final = 65_535
 _TIME_MAX: Final = 40
+_YEARS: Final = range(2000, 2101)
+_RUN_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{\{(name|namespace)\}\}", re.IGNORECASE)
 _PATTERN_OF_PATH = re.compile(r"[(*$\[].*", re.DOTALL)
 """The rest of an ingress path from its first sign of a pattern on, such as ``(/|$)(.*)``."""
@@ -179,11 +181,19 @@ def text_of(value: Any) -> str:
 
 
 def instant_of(value: Any) -> datetime | None:
-    """Return the time of a text in the form of RFC 3339, such as ``2026-11-30T14:00:00Z``; None for everything else."""
+    """Return the time of a text in the form of RFC 3339, such as ``2026-11-30T14:00:00Z``; None for everything else.
+
+    A time outside the years 2000 to 2100 is None too. Kubernetes writes the year 1 for a time that it does not know.
+    """
     if not isinstance(value, str) or len(value) > _TIME_MAX:
         return None
     try:
         at = datetime.fromisoformat(value)
-        return None if at.tzinfo is None else at.astimezone(UTC)
+        return None if at.tzinfo is None or at.year not in _YEARS else at.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def run_id_of(value: Any) -> str | None:
+    """Return the id of a run of Flink, which has 32 hexadecimal digits; None for everything else."""
+    return value if isinstance(value, str) and _RUN_ID.fullmatch(value) else None

@@ -21,6 +21,7 @@ from backend.domain.kubernetes_cluster import (
     cluster_of,
     is_readable,
     key_of,
+    run_id_of,
     text_of,
 )
 from backend.domain.pod_ends import PodEnd
@@ -196,6 +197,6 @@ class FlinkView:
         if found is None or at_path(reference, "kind") != Kind.SESSION_JOB:
             return found
         job = objects.get((Kind.SESSION_JOB.plural, (key_of(document)[0], text_of(at_path(reference, "name")))), {})
-        run_id = text_of(at_path(job, "status", "jobStatus", "jobId"))
+        run_id = run_id_of(at_path(job, "status", "jobStatus", "jobId"))
         # Without its id, the job cannot be told from the others of the session cluster.
         return replace(found, engine_run_ids=(run_id,)) if run_id else None

@@ -20,6 +20,7 @@ from backend.domain.cluster_history import News
 from backend.domain.declared_target import GRACE_S
 from backend.domain.discovery import Found
 from backend.domain.errors import StoreUnavailableError
+from backend.domain.text import printable
 from collectors.base import Pause
 from collectors.targets_file import DeclaredStore
 
@@ -145,13 +146,31 @@ class SectionKeeper:
         if self._history is None or not self._news or (self._retried_s and now_s - self._retried_s < _SEEN_EVERY_S):
             return
         taken = [self._news[n] for n in range(min(len(self._news), _NEWS_AT_ONCE))]
-        waiting = {id(one) for one in await self._history.note([one for one, _ in taken], at=self._clock.now())}
+        waiting = {id(one) for one in await self._noted(self._history, [one for one, _ in taken])}
         for _ in taken:
             self._news.popleft()
         self._news.extend(x for x in taken if id(x[0]) in waiting and now_s - x[1] < _NEWS_WAIT_S)
         # Rows that are not tried yet come at the next look, and what waits comes after a pause.
         is_all = len(self._news) <= len(waiting)
         self._retried_s = now_s if is_all else 0.0
+
+    async def _noted(self, history: HistoryStore, news: Sequence[News]) -> Sequence[News]:
+        """Store news, and return those that wait for their jobs. News that cannot be stored are dropped.
+
+        Users of Kubernetes write what becomes news, and one odd value must neither end the collector nor hold up the
+        other news.
+        """
+        try:
+            return await history.note(news, at=self._clock.now())
+        except StoreUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- one odd object never stops the others
+            if len(news) == 1:
+                deployment, reason = printable(news[0].deployment), type(error).__name__
+                _log.warning("news dropped", source=self._source, deployment=deployment, reason=reason)
+                return []
+        half = len(news) // 2
+        return [*await self._noted(history, news[:half]), *await self._noted(history, news[half:])]
 
     async def _is_due(self, found: Found, now_s: float) -> bool:
         """Return whether a list that is stored already is stored again. An old list is not: another collector may have

@@ -189,7 +189,10 @@ def test_a_session_job_concerns_only_the_jobs_that_have_one_of_its_runs():
         status = reconciled(at, spec) | {"lifecycleState": "STABLE", "jobStatus": {"jobId": job_id}}
         return state_of(session_job("job", "session") | {"status": status})
 
-    assert between(of(A, "a", AT), of(B, "b", LATER)).engine_run_ids == ("a", "b")
+    first, second = "a" * 32, "b" * 32
+    assert between(of(A, first, AT), of(B, second, LATER)).engine_run_ids == (first, second)
+    # People who may write the object may write any text as the id.
+    assert of(A, "a\0", AT).job_id is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from backend.domain.kubernetes_cluster import Kind, UnreadableError, chosen, cluster_of, is_readable
+from backend.domain.kubernetes_cluster import (
+    Kind,
+    UnreadableError,
+    chosen,
+    cluster_of,
+    instant_of,
+    is_readable,
+    run_id_of,
+)
 from tests.support.address_forms import FORMS
 from tests.support.kubernetes_server import blue_green, flink_deployment, session_job
 
@@ -94,3 +102,18 @@ def test_an_object_of_another_form_is_no_cluster(document):
     assert not is_readable(document)
     with pytest.raises(UnreadableError):
         cluster_of(document)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2026-11-30T14:00:00", "later", 5, None],
+)
+def test_a_time_that_nothing_can_have_happened_at_is_none(value):
+    assert instant_of(value) is None
+    assert instant_of("2026-11-30T14:00:00Z").isoformat() == "2026-11-30T14:00:00+00:00"
+
+
+@pytest.mark.parametrize("value", ["", "a\0", "a" * 31, "a" * 33, "A" * 32, "g" * 32, "a" * 31 + "\0", 5, None])
+def test_only_32_hexadecimal_digits_are_the_id_of_a_run(value):
+    assert run_id_of(value) is None
+    assert run_id_of("0f" * 16) == "0f" * 16

@@ -189,11 +189,14 @@ class History:
         self.unknown = set()
         self.calls = 0
         self.is_away = False
+        self.refused = None
 
     async def note(self, news, *, at):
         self.calls += 1
         if self.is_away:
             raise StoreUnavailableError("away")
+        if self.refused in [n.what.text for n in news]:
+            raise OverflowError("date value out of range")
         self.noted += [n.what.text for n in news if n.deployment not in self.unknown]
         return [n for n in news if n.deployment in self.unknown]
 
@@ -258,3 +261,15 @@ async def test_news_without_a_job_are_tried_again_for_some_minutes_and_hold_up_n
     clock.at += timedelta(seconds=300)
     await telling.look()
     assert history.noted == ["2", "1"]
+
+
+async def test_news_that_cannot_be_stored_are_dropped_and_neither_end_the_section_nor_hold_up_others(telling, history):
+    history.refused = "3"
+    telling.happened(of("a", "1", "2", "3", "4", "5"))
+    with capture_logs() as logs:
+        for _ in range(2):
+            await telling.look()
+
+    assert history.noted == ["1", "2", "4", "5"]
+    (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert (warning["deployment"], warning["reason"]) == ("a", "OverflowError")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -25,6 +25,10 @@ _TEXT: Final = re.compile(
     r"(OOMKilled|Evicted|exit code 137)"
 )
 _UNKNOWN: Final = "unknown"
+_MAIN: Final = "flink-main-container"
+"""The container of Flink in every pod of the operator and of native Kubernetes. The others are sidecars."""
+_GRACE_MAX_S: Final = 10**6
+_KEPT: Final = ("name", "namespace", "labels", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 class PodEndReason(StrEnum):
@@ -75,7 +79,7 @@ def essence(pod: Mapping[str, Any]) -> dict[str, Any]:
     metadata, status = (pod.get(name) or {} for name in ("metadata", "status"))
     kept = ("phase", "reason", "podIP", "conditions", "containerStatuses")
     return {
-        "metadata": {name: metadata.get(name) for name in ("name", "namespace", "labels", "resourceVersion")},
+        "metadata": {name: metadata.get(name) for name in _KEPT},
         "status": {name: status.get(name) for name in kept},
     }
 
@@ -107,14 +111,31 @@ def _evicted(pod: Mapping[str, Any]) -> Iterator[tuple[datetime, PodEndReason]]:
 
 def _terminated(pod: Mapping[str, Any]) -> Iterator[tuple[datetime, PodEndReason]]:
     statuses = at_path(pod, "status", "containerStatuses")
+    removed_at = _removed_at(pod)
     for status in statuses if isinstance(statuses, list) else ():
+        if at_path(status, "name") != _MAIN:
+            continue
         # A container that was started again has its earlier end in lastState.
-        for state in ("state", "lastState"):
+        for state in ("state", "lastState") if at_path(status, "restartCount") else ("state",):
             ended = at_path(status, state, "terminated")
             at = instant_of(at_path(ended, "finishedAt"))
             if at is None:
                 continue
             if at_path(ended, "reason") == PodEndReason.OUT_OF_MEMORY:
                 yield at, PodEndReason.OUT_OF_MEMORY
-            elif at_path(ended, "exitCode") == _KILLED and at_path(pod, "status", "reason") != "Evicted":
+            # The kubelet kills a process that outlives the time of grace after its pod was deleted.
+            elif (
+                at_path(ended, "exitCode") == _KILLED
+                and at_path(pod, "status", "reason") != "Evicted"
+                and (removed_at is None or at < removed_at)
+            ):
                 yield at, PodEndReason.KILLED
+
+
+def _removed_at(pod: Mapping[str, Any]) -> datetime | None:
+    """Return when somebody deleted the pod. Its ``deletionTimestamp`` is later by the time of grace."""
+    ends_at = instant_of(at_path(pod, "metadata", "deletionTimestamp"))
+    grace_s = at_path(pod, "metadata", "deletionGracePeriodSeconds")
+    if ends_at is None or not isinstance(grace_s, int) or not 0 <= grace_s <= _GRACE_MAX_S:
+        return ends_at
+    return ends_at - timedelta(seconds=grace_s)

@@ -70,3 +70,43 @@ def test_the_text_of_an_end_is_read_back():
 
     assert (found.pod, found.reason, found.address, found.is_shared) == (end.pod, end.reason, None, False)
     assert read(end.at, "ended RUNNING") is None
+
+
+@pytest.mark.parametrize("place", ["state", "lastState"])
+def test_the_end_of_a_sidecar_is_no_end_of_the_task_manager(place):
+    status = killed()
+    (main,) = status["containerStatuses"]
+    sidecar = {"name": "fluent-bit", "restartCount": 1, place: main["lastState"]}
+    running = {"name": "flink-main-container", "restartCount": 0, "state": {"running": {}}}
+
+    assert ends(containerStatuses=[sidecar, running]) == ()
+    assert len(ends(containerStatuses=[sidecar, main])) == 1
+
+
+def test_an_earlier_end_counts_only_if_the_container_was_started_again():
+    status = killed()
+    status["containerStatuses"][0]["restartCount"] = 0
+
+    assert ends(**status) == ()
+
+
+@pytest.mark.parametrize(
+    ("deleted", "reason", "count"),
+    [
+        # It was deleted at 14:00:00 or before, and killed 30 s later or within the time of grace.
+        ({"deletionTimestamp": "2026-11-30T14:00:00Z", "deletionGracePeriodSeconds": 30}, "Error", 0),
+        ({"deletionTimestamp": "2026-11-30T14:00:30Z", "deletionGracePeriodSeconds": 30}, "Error", 0),
+        ({"deletionTimestamp": "2026-11-30T14:00:00Z"}, "Error", 0),
+        # It was killed, and Flink deleted its pod afterwards.
+        ({"deletionTimestamp": "2026-11-30T14:00:31Z", "deletionGracePeriodSeconds": 30}, "Error", 1),
+        ({"deletionTimestamp": "2026-11-30T14:00:01Z", "deletionGracePeriodSeconds": 10**30}, "Error", 1),
+        # Too much memory has its own reason.
+        ({"deletionTimestamp": "2026-11-30T14:00:00Z", "deletionGracePeriodSeconds": 30}, "OOMKilled", 1),
+        ({}, "Error", 1),
+    ],
+)
+def test_a_pod_that_was_deleted_on_purpose_was_not_killed_for_an_unknown_reason(deleted, reason, count):
+    pod = task_manager_pod("a", "payments", **killed(reason))
+    pod["metadata"] |= deleted
+
+    assert len(ends_of(essence(pod))) == count

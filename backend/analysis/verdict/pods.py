@@ -31,6 +31,8 @@ _NAMED: Final = re.compile(
     r"(?:[^\[\n]{0,20}\[ (\S{1,253}) \])?"
 )
 """The name and the address of the TaskManager that an exception says is lost."""
+_MADE: Final = re.compile(r"(\S{1,253}):\d{1,5}-[0-9a-f]{1,32}", re.ASCII)
+"""The id that a TaskManager of a standalone cluster gives itself: its address or name, its port, and a random part."""
 _WORDS: Final[Mapping[PodEndReason, str]] = {
     PodEndReason.OUT_OF_MEMORY: "was killed because it used more memory than its limit (OOMKilled)",
     PodEndReason.EVICTED: "was evicted by its node (Evicted)",
@@ -94,6 +96,7 @@ def explaining(case: Case, at: datetime, text: str) -> PodEnd | None:
         return None
     head = text[:_SEARCHED_MAX]
     named = {part for found in _NAMED.finditer(head) for part in found.groups() if part}
+    named |= {made[1] for part in named if (made := _MADE.fullmatch(part))}
     message = known_messages.explained(head)
     is_loss = message is not None and message.cause is MessageCause.HOST_LOST
     fitting = [

@@ -53,6 +53,9 @@ def test_a_restart_loop_by_memory_names_the_pod_the_cure_and_what_does_not_help(
         CLOSED + " '10.1.2.3/10.1.2.3:33421'. This might indicate that the remote task manager was lost.",
         CLOSED + f" 'flink-7/10.9.9.9:33421 [ {POD} ] '.",
         CLOSED,
+        "TaskManager with id 10.1.2.3:6122-3fa1c7 is no longer reachable.",
+        f"The heartbeat of TaskManager with id {POD}:6122-3fa1c7 timed out.",
+        CLOSED + " 'flink-7/10.9.9.9:33421 [ 10.1.2.3:6122-3fa1c7 ] '.",
     ],
 )
 def test_the_loss_of_the_pod_is_known_by_its_name_its_address_or_no_other_name(text):
@@ -70,6 +73,7 @@ def test_the_loss_of_the_pod_is_known_by_its_name_its_address_or_no_other_name(t
         # A loss of another TaskManager.
         (UNREACHABLE.replace(POD, OTHER).replace("10.1.2.3", "10.1.2.9"), [end(-11), end(19), end(49)]),
         (CLOSED + " '10.1.2.9/10.1.2.9:33421'", [end(-11), end(19), end(49)]),
+        ("TaskManager with id 10.1.2.30:6122-3fa1c7 is no longer reachable.", [end(-11), end(19), end(49)]),
         # Times that do not fit: long before the restart, and after it.
         (UNREACHABLE, [end(-100)]),
         (UNREACHABLE, [end(62)]),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import quote, quote_plus
@@ -17,8 +18,9 @@ HIDDEN: Final = "***"
 _OPEN: Final = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"}
 )
-"""The headers of a request that hold no credentials."""
-_SECRET_MIN: Final = 4
+"""The headers that the client writes itself. The value of every other one is a credential, from a reference."""
+_LONG_MIN: Final = 4
+"""A shorter credential may be a part of a word, so it is replaced only where it stands alone."""
 _QUERY_MIN: Final = 8
 """Shorter parts of a query are words such as ``true``."""
 
@@ -27,14 +29,17 @@ def without_echoes(text: str, headers: Mapping[str, str], url: URL) -> str:
     """Return a text of the answer without the credentials of its request: of its headers and of its query."""
     # A credential that contains another one is replaced first.
     for secret in sorted(set(_secrets(headers, url)), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+        found = re.escape(secret)
+        if len(secret) < _LONG_MIN:
+            found = f"(?<![A-Za-z0-9]){found}(?![A-Za-z0-9])"
+        text = re.sub(found, HIDDEN, text, flags=re.IGNORECASE)
     return text
 
 
 def _secrets(headers: Mapping[str, str], url: URL) -> Iterator[str]:
     values = [part for name, value in headers.items() if name.lower() not in _OPEN for part in _parts(value)]
     queries = [url.raw_query_string, url.query_string, *url.query.values()]
-    plain = [v for v in values if len(v) >= _SECRET_MIN] + [q for q in queries if len(q) >= _QUERY_MIN]
+    plain = [v for v in values if v] + [q for q in queries if len(q) >= _QUERY_MIN]
     for secret in plain:
         yield from (secret, quote(secret, safe=""), quote(secret), quote_plus(secret))
 

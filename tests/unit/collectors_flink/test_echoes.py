@@ -24,7 +24,9 @@ _BASIC = "Basic " + base64.b64encode(b"me:hunter2-basic").decode()
         ({"Proxy-Authorization": "Basic !"}, "Basic !", "***"),
         ({}, "token=hunter2-query&page=1 hunter2-query", "*** ***"),
         ({"Accept": "application/json", "Host": "flink:8081"}, "flink:8081 application/json", None),
-        ({"X-Key": "abc"}, "page 1 of abc", None),
+        ({"X-Key": "abc"}, "page 1 of abc, abcd_abc", "page 1 of ***, abcd_***"),
+        ({"Authorization": "Basic " + base64.b64encode(b"me:pa").decode()}, "a page of me:pa", "a page of me:***"),
+        ({"Authorization": "Bearer s3cr3t"}, "bearer S3CR3T and S3Cr3T", "*** and ***"),
     ],
 )
 def test_no_credential_of_the_request_is_in_the_text(headers, text, shown):

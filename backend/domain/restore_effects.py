@@ -34,9 +34,9 @@ def told(costs: Mapping[str, int | None], when: str, *, says_unknown: bool = Tru
         if says_unknown:
             yield f"{when}, the watermark of the checkpoint has not been reached again"
     elif without:
-        stored = "it is not stored" if met == without else f"{without} if it were not stored (store_watermark)"
-        if met and met != without:
-            stored = f"{without} if no operator stored it"
+        stored = "no operator stores the watermark"
+        if met != without:
+            stored = f"without store_watermark it would be {without}"
         yield f"{when}, {met} records met another watermark than before: {stored}"
 
 

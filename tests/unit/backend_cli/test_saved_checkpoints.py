@@ -331,7 +331,7 @@ def test_a_continuation_tells_how_many_records_met_another_watermark_with_and_wi
     assert met == (0 if stores else without)
     assert run(["simulate", changed, "--duration", "2s", "--from", saved]) == 0
     told = f", {met} records met another watermark than before: "
-    told += f"{without} if it were not stored (store_watermark)" if stores else "it is not stored"
+    told += f"without store_watermark it would be {without}" if stores else "no operator stores the watermark"
     assert told in capsys.readouterr().out
 
 

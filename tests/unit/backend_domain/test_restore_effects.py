@@ -25,15 +25,15 @@ _NOTHING = {
         ),
         (
             {"records_before_watermark": 9, "records_with_other_watermark": 9},
-            ["9 records met another watermark than before: it is not stored"],
+            ["9 records met another watermark than before: no operator stores the watermark"],
         ),
         (
             {"records_before_watermark": 9},
-            ["0 records met another watermark than before: 9 if it were not stored (store_watermark)"],
+            ["0 records met another watermark than before: without store_watermark it would be 9"],
         ),
         (
             {"records_before_watermark": 9, "records_with_other_watermark": 4},
-            ["4 records met another watermark than before: 9 if no operator stored it"],
+            ["4 records met another watermark than before: without store_watermark it would be 9"],
         ),
         ({"records_before_watermark": None}, ["the watermark of the checkpoint has not been reached again"]),
     ],
@@ -53,7 +53,7 @@ def test_a_watermark_that_is_not_known_yet_is_left_out_on_request() -> None:
 
 
 def test_the_sentence_is_read_from_the_text_of_an_exception_and_other_texts_are_none() -> None:
-    said = "after the start from runtime:/1/chk-7, 9 records met another watermark than before: it is not stored"
+    said = "after the start from runtime:/1/chk-7, 9 records met another watermark than before"
 
     assert restore_effects.read(f"work/0: {restore_effects.EXCEPTION}: {said}") == said
     assert restore_effects.read(f"java.lang.Exception: {said}") is None

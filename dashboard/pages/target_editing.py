@@ -29,6 +29,10 @@ _NAME_MAX = 200
 _ADDRESS = (
     "The address stays: its jobs and their history belong to it. For another address, add a target and remove this one."
 )
+_LABELS = (
+    "The label deployment names the job to which the next run belongs. If you change it, the next run begins a new job,"
+    " and the earlier runs stay with the old one."
+)
 _PUSHED = "Its jobs push their own events, so nothing is asked for and there is no connection to set."
 _OPERATORS = (
     "The operator of Barrierscope chose this address and its connection, so the connection is not changed here."
@@ -179,11 +183,13 @@ def _body(target: TargetOut, *, is_fixed: bool) -> list[Component]:
         className="dialog-guard",
     )
     values = target_options.values_of(target)
+    hint = [] if is_fixed else [html.P(_LABELS, className="hint")]
     return [
         *_about(target),
         html.P([html.B(f"{target.kind.capitalize()}: "), html.Span(target.url, className="url")]),
         html.Label(["Name", name], className="field"),
         *target_options.groups(values, form=EDITING, shown=groups, without=without, is_fixed=is_fixed),
+        *hint,
         *([] if target.origin == "push" else [paused]),
     ]
 
@@ -212,7 +218,7 @@ async def test(client: ApiClient, *, tests: int | None, subject: str | None, **f
     if target is None:
         return {"answer": cards.answer(False, _GONE)}
     try:
-        more = target_options.read(form["options"], form["names"])
+        more = target_options.read(form["options"], form["names"], stored=target)
         wanted = TargetIn(url=target.url, kind=target.kind, connection=more.get("connection"))
         result = await client.test_target(wanted)
     except (ValidationError, target_options.WrongOptionError, ApiRefusedError, ApiUnavailableError) as problem:
@@ -255,7 +261,7 @@ def _changes(
     wanted: dict[str, Any] = {"name": next(iter(name), None), "labels": {}, "ui_url": None}
     wanted |= {} if target.origin == "push" else {"interval_s": None}
     wanted |= {"connection": None} if _has_own_connection(target) else {}
-    wanted |= target_options.read(options, names)
+    wanted |= target_options.read(options, names, stored=target)
     wanted["name"] = (wanted["name"] or "").strip()
     if not wanted["name"]:
         raise target_options.WrongOptionError("Name: write a name, such as that of the cluster.")

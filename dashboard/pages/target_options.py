@@ -127,28 +127,45 @@ def _joined(pairs: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in pairs.items())
 
 
-def read(options: Sequence[str | None] | None, names: Sequence[Mapping[str, str]] | None) -> dict[str, Any]:
+def read(
+    options: Sequence[str | None] | None,
+    names: Sequence[Mapping[str, str]] | None,
+    *,
+    stored: TargetOut | None = None,
+) -> dict[str, Any]:
     """Return the fields of ``TargetIn`` that the form sets.
+
+    A list of pairs that shows what is ``stored`` stays as it is, because a value in it may contain a comma.
 
     Raises:
         WrongOptionError: a field has a form that the API could not tell apart from another mistake.
     """
     given = {i["name"]: (v or "").strip() for i, v in zip(names or (), options or (), strict=True)}
     value = {name: text for name, text in given.items() if text}
+    kept = _kept_pairs(stored, value)
     document: dict[str, Any] = {name: value[name] for name in ("kind", "ui_url") if name in value}
     if "labels" in value:
-        document["labels"] = _pairs(value["labels"], "Labels")
+        document["labels"] = kept["labels"] if "labels" in kept else _pairs(value["labels"], "Labels")
     if "interval_s" in value:
         try:
             document["interval_s"] = float(value["interval_s"])
         except ValueError:
             raise WrongOptionError("Seconds between two readings: write a number, such as 5.") from None
-    if connection := _connection(value):
+    if connection := _connection(value, kept):
         document["connection"] = connection
     return document
 
 
-def _connection(value: Mapping[str, str]) -> dict[str, Any]:
+def _kept_pairs(stored: TargetOut | None, value: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the stored labels and headers that the form shows unchanged."""
+    if stored is None:
+        return {}
+    headers = {} if stored.connection is None else stored.connection.headers or {}
+    pairs = {"labels": dict(stored.labels), "headers": dict(headers)}
+    return {name: found for name, found in pairs.items() if value.get(name, "") == _joined(found).strip()}
+
+
+def _connection(value: Mapping[str, str], kept: Mapping[str, dict[str, str]]) -> dict[str, Any]:
     plain = ("bearer", "ca", "certificate", "key", "server_name")
     connection: dict[str, Any] = {name: value[name] for name in plain if name in value}
     if "user" in value or "password" in value:
@@ -156,7 +173,7 @@ def _connection(value: Mapping[str, str]) -> dict[str, Any]:
             raise WrongOptionError("User and Password: fill in both, or none.")
         connection["basic"] = {"user": value["user"], "password": value["password"]}
     if "headers" in value:
-        connection["headers"] = _pairs(value["headers"], "Headers")
+        connection["headers"] = kept["headers"] if "headers" in kept else _pairs(value["headers"], "Headers")
     if "proxy" in value:
         names = {"user": "proxy_user", "password": "proxy_password"}
         connection["proxy"] = {"url": value["proxy"]} | {k: value[n] for k, n in names.items() if n in value}

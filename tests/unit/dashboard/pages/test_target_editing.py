@@ -106,6 +106,22 @@ async def test_only_what_was_changed_is_sent(client, fake, sent):
     ]
 
 
+@pytest.mark.parametrize("labels", [{"team": "a, b=c"}, {"team": "a, b"}, {"team": " a "}])
+async def test_labels_that_nobody_changed_stay_as_they_are_when_the_name_is_changed(client, fake, sent, labels):
+    headers = {"X-Key": "file:a, b"}
+    connection = ConnectionDoc.model_validate({"headers": headers})
+    changed = {"labels": labels, "origin": "api", "connection": connection}
+    fake.targets["tflink"] = fake.targets["tflink"].model_copy(update=changed)
+    saved = await _saved(client, await _opened(client), _form(fake, name="ours"))
+
+    assert saved["is_open"] is False
+    assert [patch.model_dump(exclude_unset=True) for patch in sent] == [{"name": "ours"}]
+
+
+async def test_the_dialog_says_what_a_change_of_the_label_deployment_does(client):
+    assert "If you change it, the next run begins a new job" in texts((await _opened(client))["body"])
+
+
 async def test_what_someone_else_changed_meanwhile_is_not_overwritten(client, fake, sent):
     opened = await _opened(client)
     fake.targets["tflink"] = fake.targets["tflink"].model_copy(update={"labels": {"team": "theirs"}})

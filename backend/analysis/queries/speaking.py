@@ -3,8 +3,9 @@
 An end is known to the channel that saw it only, so a reported end counts whatever the others say. Among the channels
 that were heard of lately, one that says that the query runs is preferred, and then the one that is heard of first.
 
-Invariant: a listener that fell silent is not hidden by a channel that has no newer event. A history server says that a
-query runs until it has seen no event for ten minutes, also if its driver was killed.
+Invariant: a listener that fell silent, or a driver that no longer answers, is not hidden by a channel that has no newer
+event. A history server says that a query runs until it has seen no event for ten minutes, also if its driver was
+killed.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ def speaker(channels: Sequence[RunChannel], current: str, now: datetime) -> str:
     heard = [c for c in open_ones if now - c.heard_at <= (PUSHED_WITHIN if c.is_pushed else POLLED_WITHIN)]
     if heard:
         best = min(heard, key=lambda c: (not c.is_running, *_rank(c)))
-        silent = [c for c in open_ones if c.is_pushed and c not in heard and c.news_at >= best.news_at]
+        silent = [c for c in open_ones if _is_of_driver(c) and c not in heard and c.news_at >= best.news_at]
         return best.target if best.is_pushed or not silent else min(silent, key=_rank).target
     known = open_ones or usable
     return current if any(c.target == current for c in known) else min(known, key=_rank).target
+
+
+def _is_of_driver(channel: RunChannel) -> bool:
+    return channel.is_pushed or channel.channel is Channel.DRIVER
 
 
 def _rank(channel: RunChannel) -> tuple[int, str]:

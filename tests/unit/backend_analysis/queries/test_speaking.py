@@ -60,6 +60,13 @@ def test_a_silent_listener_speaks_unless_another_channel_has_newer_events():
     assert said_by(silent, channel(Channel.HISTORY_SERVER, news_ago_s=94)) == "history server"
 
 
+def test_a_driver_that_no_longer_answers_speaks_unless_another_channel_has_newer_events():
+    gone = channel(Channel.DRIVER, heard_ago_s=360, news_ago_s=360)
+
+    assert said_by(gone, channel(Channel.HISTORY_SERVER, news_ago_s=420), current="history server") == "driver"
+    assert said_by(gone, channel(Channel.HISTORY_SERVER, news_ago_s=300), current="driver") == "history server"
+
+
 def test_a_listener_that_was_heard_within_90_s_is_not_silent():
     assert said_by(channel(Channel.LISTENER, heard_ago_s=90, news_ago_s=95), HISTORY) == "listener"
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backend.analysis.numbers.statistics import median
 from backend.analysis.queries import series, stored_state
 from backend.analysis.queries.micro_batches import BatchReport
 from backend.analysis.queries.series import Growth, Rhythm, Row
@@ -20,6 +21,14 @@ from backend.domain.verdict import Confidence, Evidence, Health, VerdictKind
 # Spark describes a sink by its class, and in brackets by the path or the name of a table, which may be any word.
 _DELTA: Final = re.compile(r"[^\[(]*delta", re.IGNORECASE)
 _KAFKA: Final = re.compile(r"[^\[(]*kafka", re.IGNORECASE)
+
+INSIDE_MIN_COUNT: Final = 2
+"""The Spark jobs of so many batches must be known, or those of one batch would decide."""
+INSIDE_AGE_MAX: Final = 13
+"""One of them must be among so many of the newest batches. Of batches of 1.2 s, one in 13 is chosen."""
+UNUSUAL_TIMES: Final = 1.5
+"""A batch that takes this many times the median does not stand for the others."""
+NEWEST_COUNT: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Facts:
     state: StateGrowth | None
     lag: SnapshotLag | None
     inside: tuple[Row, ...] = ()
-    """The batches of which the Spark jobs are known."""
+    """The batches of which the Spark jobs are known, and which stand for the query; see ``_inside``."""
 
     @property
     def sink(self) -> str | None:
@@ -101,8 +110,21 @@ def facts_of(checkpoints: Sequence[Checkpoint], report: BatchReport) -> Facts:
         growth=series.growth_of(steady),
         state=stored_state.state_growth(rows),
         lag=stored_state.snapshot_lag(rows),
-        inside=tuple(r for r in rows if r.batch.work is not None),
+        inside=_inside(rows),
     )
+
+
+def _inside(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the batches of which the Spark jobs are known; none if they are too few or too old to stand for the query.
+
+    A batch that took much longer than the others is left out: what made it slow does not say why the others are. If the
+    newest batches all take longer, each is compared with those.
+    """
+    usual_ms = max(median(r.took_ms for r in rows) or 0.0, median(r.took_ms for r in rows[-NEWEST_COUNT:]) or 0.0)
+    known = tuple(r for r in rows if r.batch.work is not None and r.took_ms < UNUSUAL_TIMES * usual_ms)
+    if len(known) < INSIDE_MIN_COUNT or known[-1].number < rows[-INSIDE_AGE_MAX:][0].number:
+        return ()
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The causes that the Spark jobs and stages of micro-batches show: one task, spill, garbage collection, and the driver.
 
 Only some batches have them, those that the collector has chosen, and the listener reports none. A cause must show in at
-least half of the batches that have them, and in the newest one.
+least half of the batches that have them, and in the newest one. ``facts.inside`` says which batches are compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ SHARE_MIN: Final = 0.5
 TASK_MIN_TIMES: Final = 3.0
 """One task stands out if it takes this many times as long as the median task of its stage."""
 ROWS_UNEVEN_TIMES: Final = 2.0
-"""Its rows explain it if some task reads this many times the rows of the median task."""
+"""Its rows explain it only if some task reads this many times the rows of the median task."""
+ROWS_UNEVEN_MIN: Final = 1_000
+"""Its rows explain it only if some task reads this many: a few rows take no time that counts."""
+ROWS_OF_TIME_MIN: Final = 0.5
+"""Its rows explain it only if the times of the rows are this share of the times of the durations, or more.
+
+Only the maximum of each is known. The task with most rows is the longest one if both are that far apart.
+"""
 ROWS_EVEN_TIMES: Final = 1.3
 """Its rows do not explain it if no task reads more than this many times the rows of the median task."""
 SPILL_MIN_BYTES: Final = 64 * 2**20
@@ -41,13 +48,12 @@ def one_task(facts: Facts) -> Found | None:
         return None
     row, stage = shown[-1]
     is_uneven = [_is_uneven(s) for _, s in shown]
-    rows_even = stage.rows_median is not None and stage.rows_max is not None and not _is_uneven(stage)
     lead = (
         f"One of {stage.task_count} tasks of stage {stage.stage_id} takes {say.duration(stage.task_max_ms or 0)} of the"
         f" {say.duration(row.took_ms)} of batch {row.number}, the median task {say.duration(stage.task_median_ms or 0)}"
     )
     if all(is_uneven):
-        kind, headline = VerdictKind.SKEW, "One task of a stage is the batch: its rows are uneven"
+        kind, headline = VerdictKind.SKEW, "One task takes most of the batch, because it has most rows"
         why = (
             f"one task reads {say.count(stage.rows_max or 0)} rows, the median one {say.count(stage.rows_median or 0)}"
         )
@@ -59,13 +65,13 @@ def one_task(facts: Facts) -> Found | None:
         )
         no_cures: tuple[str, ...] = ("more executors or cores: one task runs on one core",)
         would: tuple[str, ...] = ()
-    elif rows_even and _is_even(stage):
-        kind, headline = VerdictKind.STRAGGLER, "One task of a stage is the batch, with the rows of the others"
+    elif _is_even(stage):
+        kind, headline = VerdictKind.STRAGGLER, "One task takes most of the batch, with as many rows as the others"
         why = "its rows are not more than those of the others, so its executor is slow, or some rows cost more"
         confidence, cures, no_cures = Confidence.MEDIUM, (), ("dividing keys: the rows are even already",)
         would = ("on which executor the longest task runs, in several batches (Spark's page of the stage)",)
     else:
-        kind, headline = VerdictKind.UNDECIDED, "One task of a stage is the batch"
+        kind, headline = VerdictKind.UNDECIDED, "One task takes most of the batch"
         why = "whether by its rows or by its executor is not decided"
         confidence, cures, no_cures = Confidence.MEDIUM, (), ("more executors or cores: one task runs on one core",)
         would = ("the rows that each task of the stage reads, and its executor (Spark's page of the stage)",)
@@ -165,7 +171,7 @@ def outside_jobs(facts: Facts) -> Found | None:
         ),
         confidence=Confidence.MEDIUM,
         evidence=tuple(_outside_row(r, value) for r, value in shown[-3:]),
-        no_cures=("more executors, because they are idle for that time",),
+        no_cures=("more executors, if those there are run no other Spark jobs in that time",),
         would_decide=(
             "threads of the driver while a batch runs (Spark's page of the executors): what `stream execution thread`"
             " does",
@@ -217,11 +223,17 @@ def _lone(row: Row) -> StageWork | None:
 
 
 def _is_uneven(stage: StageWork) -> bool:
-    return stage.rows_max is not None and stage.rows_max >= ROWS_UNEVEN_TIMES * max(1, stage.rows_median or 0)
+    if stage.rows_max is None or stage.rows_max < ROWS_UNEVEN_MIN:
+        return False
+    took_times = (stage.task_max_ms or 0) / max(1, stage.task_median_ms or 0)
+    rows_times = stage.rows_max / max(1, stage.rows_median or 0)
+    return rows_times >= max(ROWS_UNEVEN_TIMES, ROWS_OF_TIME_MIN * took_times)
 
 
 def _is_even(stage: StageWork) -> bool:
-    return stage.rows_max is not None and stage.rows_max <= ROWS_EVEN_TIMES * (stage.rows_median or 0)
+    if stage.rows_median is None or stage.rows_max is None:
+        return False
+    return stage.rows_max <= ROWS_EVEN_TIMES * stage.rows_median
 
 
 def _longest(row: Row) -> StageWork | None:

@@ -42,10 +42,16 @@ IN_DRIVER = work(stage(duration_ms=400), jobs_ms=450)
 EVEN = work(stage())
 
 
-def evidence(known: Callable[[int], BatchWork | None], *, took_ms: int = 4_000, interval_ms: int = 3_000):
+def evidence(
+    known: Callable[[int], BatchWork | None],
+    *,
+    took_ms: int | Callable[[int], int] = 4_000,
+    interval_ms: int = 3_000,
+):
     """A query whose batches follow each other, or come at the interval. ``known`` returns what a batch did."""
-    made = [progress(n, took_ms=took_ms, rows=1_000_000) for n in NUMBERS]
-    at = {"pause_ms": 5} if took_ms > interval_ms else {"every_ms": interval_ms}
+    took = took_ms if callable(took_ms) else lambda number: took_ms
+    made = [progress(n, took_ms=took(n), rows=1_000_000) for n in NUMBERS]
+    at = {"pause_ms": 5} if max(map(took, NUMBERS)) > interval_ms else {"every_ms": interval_ms}
     found = evidence_of(events(made, **at), interval_ms=interval_ms)
     checkpoints = tuple(
         replace(c, batch=replace(c.batch, work=known(c.header.checkpoint_id))) for c in found.checkpoints if c.batch
@@ -85,6 +91,36 @@ def test_one_slow_task_whose_rows_are_not_reported_is_not_decided():
     found = diagnose(evidence(some(UNKNOWN))).verdict
     assert (found.kind, found.confidence) == ("undecided", "medium")
     assert "whether by its rows or by its executor is not decided" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        stage(task_median_ms=5, task_max_ms=3_400, rows_median=0, rows_max=2),
+        stage(task_median_ms=50, task_max_ms=3_400, rows_median=5_000, rows_max=10_000),
+        stage(task_count=3, task_median_ms=500, task_max_ms=3_400, rows_median=10, rows_max=20),
+        stage(task_median_ms=900, task_max_ms=3_400, rows_median=10, rows_max=999),
+        stage(task_median_ms=100, task_max_ms=3_400, rows_median=1_000, rows_max=16_900),
+    ],
+)
+def test_rows_that_do_not_explain_the_time_are_no_skew(of):
+    found = diagnose(evidence(some(work(of)))).verdict
+    assert (found.kind, found.confidence) == ("undecided", "medium")
+    assert found.headline == "One task takes most of the batch"
+    assert any("rows in the median, and at most" in e.statement for e in found.evidence)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        stage(task_median_ms=900, task_max_ms=3_400, rows_median=10, rows_max=1_000),
+        stage(task_median_ms=100, task_max_ms=3_400, rows_median=1_000, rows_max=17_000),
+    ],
+)
+def test_rows_just_above_a_limit_are_skew(of):
+    found = diagnose(evidence(some(work(of)))).verdict
+    assert (found.kind, found.confidence) == ("skew", "high")
+    assert found.headline == "One task takes most of the batch, because it has most rows"
 
 
 def test_rows_between_even_and_uneven_decide_nothing():
@@ -136,6 +172,30 @@ def test_what_no_longer_shows_in_the_newest_batch_or_in_half_of_them_is_not_name
     assert names(evidence(lambda n: SKEWED if n in (85, 70) else EVEN if n % 2 else None)) == []
 
 
+@pytest.mark.parametrize("of", [SKEWED, SPILLING, GARBAGE, IN_DRIVER])
+def test_one_batch_or_old_ones_decide_nothing_for_the_query(of):
+    without = diagnose(evidence(lambda n: None))
+    assert diagnose(evidence(lambda n: of if n == 62 else None)) == without
+    assert diagnose(evidence(lambda n: of if n == 85 else None)) == without
+    assert diagnose(evidence(lambda n: of if n in (62, 66, 72) else None)) == without
+    assert names(evidence(lambda n: of if n in (62, 73) else None))
+
+
+@pytest.mark.parametrize("of", [SKEWED, SPILLING, GARBAGE, IN_DRIVER])
+def test_batches_that_are_slower_than_the_others_do_not_say_why_those_are_slow(of):
+    slow = (64, 71, 79, 84)
+    found = evidence(lambda n: of if n in slow else None, took_ms=lambda n: 4_000 if n in slow else 2_660)
+    assert names(found) == []
+    assert names(evidence(lambda n: of if n in slow else None, took_ms=lambda n: 4_000 if n in slow else 2_670))
+
+
+def test_if_the_newest_batches_all_take_longer_they_stand_for_the_query():
+    found = evidence(
+        lambda n: SKEWED if n > 81 else None, took_ms=lambda n: 4_000 if n > 81 else 3_100 if n % 2 else 2_000
+    )
+    assert "one-task" in names(found)
+
+
 def test_time_in_the_driver_is_named_and_planning_is_not_counted_to_it():
     found = diagnose(evidence(some(IN_DRIVER))).verdict
     assert "no Spark job of it runs" in found.sentence
@@ -165,12 +225,16 @@ def test_drawn_queries_with_an_uneven_stage_are_skewed(seed):
     rng = random.Random(seed)
     took = round(2_000 * 10 ** rng.uniform(0, 2))
     median_ms = round(took * rng.uniform(0.001, 0.1))
+    task_max_ms = round(median_ms + took * rng.uniform(0.55, 0.85))
     rows = rng.randrange(1, 100_000)
+    rows_median = rows if rng.random() < 0.8 else 0
+    # A task has a part of its time for whatever rows, so the rows are further apart than the times.
+    rows_max = max(1_000, round(rows * rng.uniform(1, 50) * task_max_ms / max(1, median_ms)))
     count = rng.choice([2, 3, 8, 200, 2_000])
     lone = stage(
         task_count=count, duration_ms=round(0.9 * took), task_median_ms=median_ms,
-        task_max_ms=round(median_ms + took * rng.uniform(0.55, 0.85)), rows_median=rows if rng.random() < 0.8 else 0,
-        rows_max=round(rows * rng.uniform(3, 500)), run_ms=3 * took, gc_ms=round(took * rng.uniform(0, 0.3)),
+        task_max_ms=task_max_ms, rows_median=rows_median, rows_max=rows_max, run_ms=3 * took,
+        gc_ms=round(took * rng.uniform(0, 0.3)),
     )  # fmt: skip
     of = work(
         stage(duration_ms=round(0.05 * took), task_max_ms=30, task_median_ms=20), lone, jobs_ms=round(0.95 * took)

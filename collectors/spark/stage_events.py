@@ -1,6 +1,8 @@
 """Reads the Spark jobs, stages and tasks of micro-batches out of the lines of an event log. Does no I/O.
 
-The properties of a job (``SparkListenerJobStart``) name its query, its run and its micro-batch. ``StageCompleted`` has
+The properties of a job (``SparkListenerJobStart``) name its query and its micro-batch. Its group is the run, unless the
+code of the query or one of its threads has set another, so a job belongs to the run of its query that is open. Threads
+that outlive a batch keep its number, and then the batch in which their job begins is not whole. ``StageCompleted`` has
 the sums over the tasks of a stage, and ``TaskEnd`` the times of each task. Tasks are most of a log, so their lines are
 not parsed: the few values are cut out of them. A stage keeps the times of its tasks until it has completed, and a batch
 its jobs and its longest stages until its progress is reported.
@@ -51,6 +53,10 @@ _QUERY_ID: Final = b'"sql.streaming.queryId":'
 _STAGE_ID, _DATA_SETS = b'"Stage Info":{"Stage ID":', b',"RDD Info":'
 _SUBMITTED, _COMPLETED = b',"Submission Time":', b',"Completion Time":'
 _DIGITS: Final = re.compile(rb"\d{1,15}")
+_STAGE_OF_TASK: Final = re.compile(rb'"Stage ID":(\d{1,9}),')
+_RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ENDS_OF_OTHERS: Final = ("TaskKilled", "TaskCommitDenied")
+"""Such a task has not failed: another attempt was faster, or the stage was cancelled. The driver counts them apart."""
 _NAME_MAX: Final = 200
 _NUMBER_MAX: Final = 2**53
 _TASKS_MAX: Final = 1_000_000
@@ -118,6 +124,10 @@ class WorkReader:
     _task_count: int = 0
     _whole: set[Run] | None = None
     """The runs of which the next batch is whole; None if all are, as there was no gap."""
+    _open: dict[Run, int | None] = field(default_factory=dict)
+    """The runs that have begun or reported a batch, with the newest batch that they reported."""
+    _cut: set[tuple[str, int] | Run] = field(default_factory=set)
+    """Batches that are not whole: by the query and the number, or by the run of which it is the next one."""
 
     def copy(self) -> WorkReader:
         """Return a copy that changes by itself."""
@@ -130,20 +140,25 @@ class WorkReader:
             },
             self._task_count,
             None if self._whole is None else set(self._whole),
+            dict(self._open),
+            set(self._cut),
         )
 
     def gap(self) -> None:
         """Note that a part of the log is missing before what is read next."""
         self._jobs, self._stages, self._batches, self._task_count = {}, {}, {}, 0
-        self._whole = set()
+        self._whole, self._open, self._cut = set(), {}, set()
 
     def begin(self, run: Run) -> None:
         """Note that a run has begun, so that its first batch is whole."""
+        self._open[run] = None
         if self._whole is not None:
             self._whole.add(run)
 
     def end(self, run: Run) -> None:
         """Forget a run that has ended."""
+        self._open.pop(run, None)
+        self._cut.discard(run)
         for key in [k for k in self._batches if k[0] == run]:
             del self._batches[key]
         if self._whole is not None:
@@ -153,7 +168,7 @@ class WorkReader:
         """Read a line of which ``is_of_work`` is true. A damaged one is left out."""
         try:
             if line.startswith(_TASK_END, _AT):
-                self._task(line)
+                self._task_end(line)
                 return
             if line.startswith(b"JobStart", _AT):
                 begin = line.find(_STAGES)
@@ -177,10 +192,13 @@ class WorkReader:
         found = self._batches.pop((run, batch_id), None)
         for key in [k for k in self._batches if k[0] == run and k[1] <= batch_id]:
             del self._batches[key]
+        self._open[run] = batch_id
+        is_cut = run in self._cut or (run[0], batch_id) in self._cut
+        self._cut -= {run, (run[0], batch_id)}
         if self._whole is not None and run not in self._whole:
             self._whole.add(run)
             return None
-        if found is None or not is_wanted():
+        if found is None or is_cut or not is_wanted():
             return None
         try:
             stages = [_stage_work(done) for done in found.stages]
@@ -197,14 +215,18 @@ class WorkReader:
 
     def _job_start(self, document: dict[str, Any]) -> None:
         of = document.get("Properties") or {}
-        query, run, batch = (
-            of.get("sql.streaming.queryId"),
-            of.get("spark.jobGroup.id"),
-            of.get("streaming.sql.batchId"),
-        )
-        if query is None or run is None or batch is None:
+        query, batch = of.get("sql.streaming.queryId"), of.get("streaming.sql.batchId")
+        if query is None or batch is None:
             return
-        key = ((str(query).lower(), str(run).lower()), int(batch))
+        run = self._run_of(str(query).lower(), str(of.get("spark.jobGroup.id")).lower())
+        if run is None:
+            self._note_cut((str(query).lower(), int(batch)))
+            return
+        newest = self._open.get(run)
+        if newest is not None and int(batch) <= newest:
+            self._note_cut(run)
+            return
+        key = (run, int(batch))
         found = self._batches.get(key)
         if found is None:
             while len(self._batches) >= _BATCHES_MAX:
@@ -224,6 +246,20 @@ class WorkReader:
             # A job names the stages of earlier jobs whose output it reads, which do not run again.
             self._stages.setdefault(_whole(stage), _Stage(key))
 
+    def _run_of(self, query: str, group: str) -> Run | None:
+        """Return the run to which a job of the query belongs; None if that is not known."""
+        if (query, group) in self._open:
+            return query, group
+        running = [run for run in self._open if run[0] == query]
+        if len(running) == 1:
+            return running[0]
+        return (query, group) if not running and _RUN_ID.fullmatch(group) else None
+
+    def _note_cut(self, what: tuple[str, int] | Run) -> None:
+        if len(self._cut) >= _BATCHES_MAX:
+            self.gap()
+        self._cut.add(what)
+
     def _job_end(self, line: bytes) -> None:
         if not self._jobs:
             return
@@ -239,6 +275,16 @@ class WorkReader:
         if not any(other == key for other, _ in self._jobs.values()):
             for number in [n for n, s in self._stages.items() if s.batch == key]:
                 self._task_count -= len(self._stages.pop(number).took_ms)
+
+    def _task_end(self, line: bytes) -> None:
+        """Read the end of a task. If its line is damaged, the tasks of its stage are not all known."""
+        try:
+            self._task(line)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            named = _STAGE_OF_TASK.search(line)
+            stage = None if named is None else self._stages.get(int(named[1]))
+            for other in self._stages.values() if named is None else () if stage is None else (stage,):
+                other.is_cut = True
 
     def _task(self, line: bytes) -> None:
         usual = _TASK.match(line)
@@ -263,8 +309,9 @@ class WorkReader:
         if stage is None:
             return
         info = document["Task Info"]
-        if document["Task End Reason"]["Reason"] != "Success":
-            stage.failed_count += 1
+        reason = document["Task End Reason"]["Reason"]
+        if reason != "Success":
+            stage.failed_count += reason not in _ENDS_OF_OTHERS
         elif self._task_count >= _TASKS_MAX:
             stage.is_cut = True
         else:

@@ -8,7 +8,11 @@ import orjson
 import pytest
 
 from collectors.spark import slow_batches
+from collectors.spark.stage_events import WorkReader
 from tests.support.spark_work import BATCHES, log_lines, works_in_log
+
+QUERY, RUN = "0b0b0b0b-0000-4000-8000-000000000000", "0c0c0c0c-0000-4000-8000-00000000000a"
+OTHER_RUN = "0c0c0c0c-0000-4000-8000-00000000000b"
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +23,22 @@ def _every_batch(monkeypatch):
 
 def place_of(lines: list[bytes], text: bytes) -> int:
     return next(n for n, line in enumerate(lines) if text in line)
+
+
+def grouped(line: bytes, group: bytes) -> bytes:
+    """Return the start of a job with another group."""
+    return re.sub(rb'(?<="spark.jobGroup.id":")[^"]*', group, line)
+
+
+def started(job: int, group: str, batch: int) -> bytes:
+    """The start of a Spark job of one stage, as a log has it."""
+    of = {"sql.streaming.queryId": QUERY, "spark.jobGroup.id": group, "streaming.sql.batchId": str(batch)}
+    document = {"Event": "SparkListenerJobStart", "Job ID": job, "Submission Time": 1_000 * job, "Stage Infos": []}
+    return orjson.dumps({**document, "Stage IDs": [job], "Properties": of})
+
+
+def ended(job: int) -> bytes:
+    return orjson.dumps({"Event": "SparkListenerJobEnd", "Job ID": job, "Completion Time": 1_000 * job + 200})
 
 
 def test_each_batch_of_a_log_has_its_jobs_and_stages():
@@ -69,13 +89,21 @@ def test_a_stage_without_one_of_its_tasks_has_no_median_and_no_maximum():
     assert stages[0].duration_ms is not None
 
 
-def test_a_failed_task_is_counted_and_its_time_is_not():
+@pytest.mark.parametrize(
+    ("reason", "count"),
+    [
+        (b'{"Reason":"ExceptionFailure","Class Name":"java.lang.ArithmeticException"}', 1),
+        (b'{"Reason":"TaskKilled","Kill Reason":"another attempt succeeded"}', 0),
+        (b'{"Reason":"TaskCommitDenied","Job ID":1,"Partition ID":1,"Attempt Number":1}', 0),
+    ],
+)
+def test_a_failed_task_is_counted_and_one_that_another_attempt_replaces_is_not(reason, count):
     lines = log_lines()
     at = place_of(lines, b'"SparkListenerTaskEnd"')
-    failed = lines[at].replace(b'{"Reason":"Success"}', b'{"Reason":"TaskKilled","Kill Reason":"another attempt"}')
+    failed = lines[at].replace(b'{"Reason":"Success"}', reason)
     before, after = works_in_log((0, log_lines())), works_in_log((0, [*lines[:at], failed, *lines[at:]]))
     counts = [s.failed_task_count for work in after.values() for s in work.stages]
-    assert sorted(counts, key=lambda c: c or 0)[-2:] == [0, 1]
+    assert sorted(counts, key=lambda c: c or 0)[-2:] == [0, count]
     assert [s.task_max_ms for w in after.values() for s in w.stages] == [
         s.task_max_ms for w in before.values() for s in w.stages
     ]
@@ -95,6 +123,64 @@ def test_a_damaged_job_makes_no_batch_wrong():
     lines[at] = lines[at].replace(b'"Submission Time":', b'"Submission Time":"x","Was":')
     whole = works_in_log((0, log_lines()))
     assert all(work == whole[key] for key, work in works_in_log((0, lines)).items())
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_damaged_end_of_a_task_leaves_the_other_stages_whole(is_named):
+    lines = log_lines()
+    at = next(n for n, line in enumerate(lines) if b"TaskEnd" in line[:40] and b'"Index":1,' in line)
+    end = lines[at].index(b',"Task Type"') if is_named else lines[at].index(b'"Stage ID"')
+    lines[at] = lines[at][:end] + b',"x\n'
+    before, after = works_in_log((0, log_lines())), works_in_log((0, lines))
+    assert set(after) == set(before)
+    cut = [s for work in after.values() for s in work.stages if s.task_max_ms is None]
+    assert 1 <= len(cut) <= (1 if is_named else 3)
+    assert all(s.duration_ms is not None for s in cut)
+    assert [w.jobs_ms for w in after.values()] == [w.jobs_ms for w in before.values()]
+
+
+def test_a_job_with_a_group_of_the_users_code_belongs_to_the_run_that_is_open():
+    lines = [grouped(x, b"merge orders") if b"JobStart" in x[:40] else x for x in log_lines()]
+    assert works_in_log((0, lines)) == works_in_log((0, log_lines()))
+    without = [re.sub(rb'"spark.jobGroup.id":"[^"]*",', b"", x) if b"JobStart" in x[:40] else x for x in log_lines()]
+    assert works_in_log((0, without)) == works_in_log((0, log_lines()))
+
+
+def test_a_job_of_the_users_group_of_no_known_run_makes_its_batch_not_whole():
+    reader = WorkReader()
+    for line in (started(1, RUN, 7), ended(1), started(2, "merge", 7), ended(2)):
+        reader.read(line)
+    assert reader.finish((QUERY, RUN), 7, lambda: True) is None
+    for line in (started(3, RUN, 8), ended(3), started(4, "merge", 8), ended(4)):
+        reader.read(line)
+    found = reader.finish((QUERY, RUN), 8, lambda: True)
+    assert found is not None
+    assert found.job_ids == (3, 4)
+
+
+def test_of_two_open_runs_of_a_query_the_group_decides_and_an_unknown_one_makes_no_batch_wrong():
+    reader = WorkReader()
+    reader.begin((QUERY, RUN))
+    reader.begin((QUERY, OTHER_RUN))
+    for line in (started(1, RUN, 7), started(2, OTHER_RUN, 8), started(3, "merge", 8), ended(1), ended(2), ended(3)):
+        reader.read(line)
+    found = reader.finish((QUERY, RUN), 7, lambda: True)
+    assert found is not None
+    assert found.job_ids == (1,)
+    assert reader.finish((QUERY, OTHER_RUN), 8, lambda: True) is None
+
+
+def test_a_thread_with_the_number_of_an_older_batch_makes_the_batch_that_runs_not_whole():
+    reader = WorkReader()
+    reader.begin((QUERY, RUN))
+    for number in (6, 7, 8):
+        reader.read(started(number, RUN, number))
+        reader.read(ended(number))
+        if number == 7:
+            reader.read(started(70, "pool", 6))
+            reader.read(ended(70))
+        assert (reader.copy().finish((QUERY, RUN), number, lambda: True) is None) == (number == 7)
+        reader.finish((QUERY, RUN), number, lambda: True)
 
 
 def test_the_jobs_of_other_code_in_the_application_are_left_out():

@@ -16,8 +16,8 @@ from collectors.watch_rows import Selection, SubtaskRow, WatchedJob, batch_rows,
 KEYS = "↑ ↓ job   < > checkpoint   q quit"
 QUERY_KEYS = "< > query   q quit"
 _JOBS_MAX = 8
-# The lines around the two tables: title, verdict, heads, checkpoint, and the keys.
-_LINES_AROUND = 10
+# The lines around the two tables: title, verdict, heads (one of two lines), checkpoint, and the keys.
+_LINES_AROUND = 11
 _MISSING = "-"
 # Short enough for ten columns in a terminal of 80 characters.
 _PHASES = {
@@ -99,21 +99,23 @@ def _head(job: WatchedJob, checkpoint: Checkpoint) -> Text:
 def _subtasks(rows: list[SubtaskRow], *, most: int) -> RenderableType:
     if not rows:
         return Text("its subtasks are not known", style="dim")
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
-    table.add_column("subtask", no_wrap=True, overflow="ellipsis", ratio=1)
-    for column in ("acknowledged", "start delay", "alignment", "sync", "async", "busy", "pressed"):
+    # In a narrow terminal only names become shorter, because a number without its end would be another number.
+    table.add_column("vertex", min_width=6)
+    for column in ("sub-\ntask", "acked", "start\ndelay", "align-\nment", "sync", "async", "busy", "pressed"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows[:most]:
         table.add_row(
             Text("culprit" if row.is_named else "suspect" if row.is_suspect else "", style="red"),
-            Text(printable(f"{row.vertex} {row.subtask}")),
+            _line(row.vertex),
+            str(row.subtask),
             Text("pending", style="cyan") if row.ack_delay_ms is None else Text(spelling.duration(row.ack_delay_ms)),
             *(_ms(ms) for ms in (row.start_delay_ms, row.alignment_ms, row.sync_ms, row.async_ms)),
             *(_ratio(ratio) for ratio in (row.busy_ratio, row.backpressured_ratio)),
         )
     if len(rows) > most:
-        table.add_row("", Text(f"and {len(rows) - most} more", style="dim"), *[""] * 7)
+        table.add_row("", Text(f"and {len(rows) - most} more", style="dim"))
     return table
 
 

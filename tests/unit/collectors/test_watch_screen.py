@@ -57,8 +57,26 @@ def test_names_are_no_markup_and_no_control_characters():
 def test_a_low_terminal_says_how_many_subtasks_are_left_out():
     text = _drawn(Selection(jobs=(_job(observations.completed(1)),)), height=15)
 
-    assert "and 2 more" in text
+    assert "and 3 more" in text
     assert len(text.splitlines()) <= 15
+
+
+def test_a_terminal_of_80_characters_shortens_names_and_no_number():
+    long = "with a name that no terminal of 80 characters has room for"
+    job = _job(
+        observations.completed(1),
+        topology=Topology((Vertex(SOURCE, f"source {long}", 3), Vertex(SINK, f"sink {long}", 3))),
+    )
+
+    def numbers(width: int) -> list[list[str]]:
+        lines = _drawn(Selection(jobs=(job,)), width=width).splitlines()
+        # The subtask, five durations with their units, and two ratios.
+        return [line.split()[-13:] for line in lines if line.lstrip().startswith(("source", "sink"))]
+
+    assert numbers(80) == numbers(160)
+    assert sorted(row[0] for row in numbers(80)) == ["0", "0", "1", "1", "2", "2"]
+    assert f"source {long}" in _drawn(Selection(jobs=(job,)), width=160)
+    assert "…" in _drawn(Selection(jobs=(job,)), width=80)
 
 
 def test_of_many_jobs_the_selected_one_is_in_sight():

@@ -85,7 +85,9 @@ def _usage(error: typer.TyperException) -> str:
     """Return a message about the error in the command line, with the help command that lists the allowed values."""
     context = getattr(error, "ctx", None)
     command = "barrierscope" if context is None else context.command_path
-    return f"{error.format_message()} (see `{command} --help`)"
+    # Typer validates with Pydantic, whose messages begin with a word for programmers.
+    message = error.format_message().replace("Value error, ", "")
+    return f"{message} (see `{command} --help`)"
 
 
 def _end_unread() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ _LOOK_INTERVAL_S = 0.05
 _END_INTERVAL_S = 0.02
 # Only this many bytes at the end of a log are searched for its last line.
 _WORDS_BYTES = 4096
+_IS_NORMAL_WORK = re.compile(r"timestamp=\S+ level=(?:debug|info) ")
 
 Say = Callable[[str], None]
 
@@ -192,7 +194,8 @@ class Supervisor:
         pause_s = self._next_pause_s(child, now_s)
         self._record()
         words = self.last_words(child.role.name)
-        tail = f": {words}" if words else ""
+        # A line about normal work is not the reason for the end.
+        tail = "" if not words or _IS_NORMAL_WORK.match(words) else f": {words}"
         self.say(f"{child.role.name} ended {_how(code)}; it restarts in {pause_s:g} s{tail}")
 
     def _record(self) -> None:

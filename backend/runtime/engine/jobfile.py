@@ -6,7 +6,8 @@ Each problem in a file is reported with the field, what is wrong with it, and wh
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -117,10 +118,21 @@ def load_job(path: Path) -> JobSpec:
     """Read a job file.
 
     Raises:
-        InvalidInputError: the file cannot be read or has an invalid field.
+        InvalidInputError: the file cannot be read or has an invalid field. The message names the file.
         PlanError: the graph cannot run with these settings.
     """
-    return load_job_document(read_document(path))
+    document = read_document(path)
+    with _named(path):
+        return load_job_document(document)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in an error, because a command may have several job files."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise InvalidInputError(error.problems, what=f"job file {path}") from None
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -141,7 +153,8 @@ def read_document(path: Path) -> dict[str, Any]:
         raise _problem("file", f"cannot read {path}: {error.strerror or error}", "a job file (TOML)") from None
     except UnicodeDecodeError:
         raise _problem("file", f"{path} is not UTF-8 text", "a job file (TOML)") from None
-    return _tables(text)
+    with _named(path):
+        return _tables(text)
 
 
 def load_job_toml(text: str) -> JobSpec:

@@ -93,6 +93,7 @@ _REFUSED = [
     (["targets", "ad", "x"], "'ad'. Did you mean 'add'? (see `barrierscope targets --help`)"),
     (["up", "--data-dir", ""], "--data-dir: it is empty"),
     (["up", "--port", "0"], "--port"),
+    (["diagnose", "http://x", "--fail-on", "a"], "'--fail-on': 'a' is not one of 'failing', 'slow', 'advice'."),
     (["up", "--port", "http"], "--port"),
     (["up", "--poll-interval", "5"], "--poll-interval: '5' is not a duration"),
     (["up", "--poll-interval", "10ms"], "0.2s to 3600s"),

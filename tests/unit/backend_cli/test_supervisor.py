@@ -108,6 +108,16 @@ def test_the_signal_that_killed_a_role_is_reported(bench):
     assert bench.said == ["runtime ended by signal SIGKILL; it restarts in 0.5 s"]
 
 
+@pytest.mark.parametrize(("level", "tail"), [("info", ""), ("error", ': timestamp=1 level=error event="level=info"')])
+def test_a_logged_line_about_normal_work_is_not_said_as_the_reason_for_an_end(bench, level, tail):
+    line = f'timestamp=1 level={level} event="level=info"'
+    bench.supervisor.start(bench.role("alert", f"import os; print('{line}', flush=True); os.kill(os.getpid(), 9)"))
+    bench.wait_for_end("alert")
+    bench.supervisor.watch()
+
+    assert bench.said == [f"alert ended by signal SIGKILL; it restarts in 0.5 s{tail}"]
+
+
 def wait_until_ready(log: Path) -> None:
     """Wait until the script of a role has printed that its signal handlers are set."""
     until(lambda: "ready" in log.read_text(), f"{log.name} says that the role is ready")

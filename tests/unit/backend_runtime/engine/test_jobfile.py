@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,12 @@ def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInputError, match="UTF-8"):
         load_job(tmp_path / "binary.toml")
+
+
+def test_a_file_with_a_wrong_field_is_named_because_a_command_may_have_several(tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text("name = 3")
+    with pytest.raises(InvalidInputError, match=re.escape(f"invalid job file {tmp_path / 'wrong.toml'}: name: ")):
+        load_job(tmp_path / "wrong.toml")
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

@@ -115,6 +115,9 @@ def _field(kind: str, loc: tuple[int | str, ...], message: str, context: dict[st
     else:
         pointer = ".".join(path) or place
     allowed = context.get("expected")
+    if kind == "json_invalid":
+        message = f"is not JSON ({context['error']})" if context.get("error") else "is not JSON"
+        allowed = "JSON"
     return ProblemField(pointer=pointer, detail=message, allowed=str(allowed) if allowed is not None else None)
 
 

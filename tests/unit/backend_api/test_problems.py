@@ -117,6 +117,14 @@ async def test_a_malformed_body_names_the_field(client, content, pointer):
     assert [e.pointer for e in Problem.model_validate_json(answer.content).errors] == [pointer]
 
 
+async def test_a_body_that_is_not_json_is_refused_in_plain_words(client):
+    answer = await client.post("/body", content=b"{garbage", headers={"Content-Type": "application/json"})
+
+    problem = Problem.model_validate_json(answer.content)
+    assert problem.detail.startswith("the request is malformed: #: is not JSON (")
+    assert problem.errors[0].allowed == "JSON"
+
+
 async def test_a_body_that_is_not_utf_8_is_a_problem(client):
     answer = await client.post("/body", content=b"\xff", headers={"Content-Type": "application/json"})
 

@@ -114,6 +114,60 @@ async def test_what_happened_to_one_job_of_a_session_cluster_is_not_on_its_neigh
     assert sorted(await texts(engine, clock, "clicks")) == ["of all", "of clicks"]
 
 
+async def test_a_happening_waits_until_the_run_that_it_names_is_stored(engine, clock, writer, cluster, history):
+    await writer.write(observation(cluster, job([completed(1)])))
+    news = [News(DEPLOYMENT, Happening("k", NOW, "of clicks", "snapshot", ("b" * 32,)))]
+    assert await history.note(news, at=NOW) == news
+
+    await writer.write(observation(cluster, job([completed(1)], name="clicks", run="b" * 32)))
+    assert await history.note(news, at=NOW) == []
+    assert await texts(engine, clock, "clicks") == ["of clicks"]
+
+
+async def test_an_upgrade_waits_for_the_job_that_it_concerns_but_not_for_ever(engine, clock, writer, cluster, history):
+    soon, late = [deployed("job:2", AT_MS + 1_000)], [deployed("job:3", AT_MS + 2_000)]
+    assert await history.note([deployed("job:1")], at=NOW) == []
+    assert await history.note(soon, at=NOW) == soon
+    await writer.write(observation(cluster, job([completed(1)])))
+    # A collector that starts anew sees only the present state.
+    assert await ClusterHistory(engine).note(soon, at=NOW) == []
+    assert await texts(engine, clock) == ["Upgraded by the operator: image job:1 to job:2"]
+
+    other = [News("eu-1/flink/other", one.what) for one in late]
+    assert await history.note(other, at=NOW + timedelta(hours=1)) == []
+    assert await history.note(late, at=NOW + timedelta(hours=1)) == []
+    assert await texts(engine, clock) == ["Upgraded by the operator: image job:1 to job:2"]
+
+
+async def test_the_time_of_kubernetes_is_that_of_the_engine_and_not_of_our_clock(
+    engine, clock, writer, cluster, history
+):
+    await writer.write(replace(observation(cluster, job([completed(1)])), clock_offset_ms=120_000))
+    await history.note([News(DEPLOYMENT, Happening("k", NOW, "x", "upgrade"))], at=NOW)
+
+    async with engine.connect() as connection:
+        (row,) = await connection.execute(text("SELECT at, at_engine FROM annotations"))
+    assert tuple(row) == (NOW - timedelta(minutes=2), NOW)
+
+
+async def test_annotations_of_kubernetes_take_no_room_from_those_of_people_and_the_newest_ones_stay(
+    engine, clock, writer, cluster, history, monkeypatch
+):
+    monkeypatch.setattr("backend.store.jobs.annotations._SNAPSHOTS_MAX", 2)
+    monkeypatch.setattr("backend.services.jobs.annotations.STORED_MAX", 3)
+    await writer.write(observation(cluster, job([completed(1)])))
+    await history.note([News(DEPLOYMENT, Happening("u", NOW, "upgrade", "upgrade"))], at=NOW)
+    for n in (3, 1, 2, 0):
+        at = NOW + timedelta(seconds=n)
+        await history.note([News(DEPLOYMENT, Happening(f"s{n}", at, f"snapshot {n}", "snapshot"))], at=NOW)
+    assert sorted(await texts(engine, clock)) == ["snapshot 2", "snapshot 3", "upgrade"]
+
+    async with asking(api_over(engine, clock)) as client:
+        (row,) = (await client.get("/api/v1/jobs")).json()["items"]
+        posted = await client.post(f"/api/v1/jobs/{row['id']}/annotations", json={"text": "by a person"})
+    assert posted.status_code == 201
+
+
 async def test_the_end_of_a_pod_is_an_event_of_the_runs_of_its_time(engine, clock, writer, cluster, history):
     await writer.write(replace(observation(cluster, job([completed(1)])), clock_offset_ms=2_500))
     end = PodEnd(NOW, "flink", "payments", "payments-taskmanager-1-1", PodEndReason.OUT_OF_MEMORY, "10.1.2.3")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
-from sqlalchemy import Select, bindparam, delete, func, or_, select
+from sqlalchemy import Select, bindparam, case, delete, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import JobId
 from backend.store.postgres.keyset import newest_first
-from backend.store.postgres.statements import one_of
+from backend.store.postgres.statements import among, one_of
 from backend.store.schema import tables
 from backend.store.schema.rows import row_of, value_of
 
@@ -40,6 +41,11 @@ class Annotation:
         return None if self.until is None else self.until + (self.at_engine - self.at)
 
 
+OF_CLUSTERS: Final = "k"
+"""How the ids of the annotations begin that come from Kubernetes. Ids of posted ones begin with another letter."""
+_SNAPSHOTS_MAX: Final = 1_000
+_OTHERS_MAX: Final = 9_000
+"""How many annotations from Kubernetes a job keeps: the newest snapshots, and the newest of all others."""
 _C = tables.job_annotations.c
 _ALL = select(tables.job_annotations)
 _OF_ID = _ALL.where(_C.id == bindparam("id")).order_by(_C.job_id)
@@ -52,7 +58,7 @@ _OF_JOB: Select[tuple[object, ...]] = _ALL.where(
 )
 _COUNTS = (
     select(_C.job_id, func.count(), func.count().filter(_C.added_at > bindparam("after", type_=tables.Instant)))
-    .where(one_of(_C.job_id, "jobs"))
+    .where(one_of(_C.job_id, "jobs"), ~_C.id.startswith(OF_CLUSTERS))
     .group_by(_C.job_id)
 )
 
@@ -95,12 +101,26 @@ async def list_annotations(
 async def counts_of(
     connection: AsyncConnection, job_ids: Sequence[str], *, after: datetime
 ) -> Mapping[str, tuple[int, int]]:
-    """Return how many annotations each job has, and how many of them were posted after ``after``.
+    """Return how many posted annotations each job has, and how many of them were posted after ``after``.
 
-    A job without annotations is absent.
+    Those from Kubernetes do not count. A job without posted annotations is absent.
     """
     rows = await connection.execute(_COUNTS, {"jobs": list(job_ids), "after": after})
     return {job_id: (count, recent) for job_id, count, recent in rows}
+
+
+async def keep_newest_of_clusters(connection: AsyncConnection, job_ids: Iterable[str]) -> None:
+    """Delete the oldest annotations of these jobs that come from Kubernetes, as far as there are too many."""
+    is_snapshot = _C.tags.contains(["snapshot"])
+    order = func.row_number().over(partition_by=(_C.job_id, is_snapshot), order_by=(_C.at_engine.desc(), _C.id))
+    limit = case((is_snapshot, _SNAPSHOTS_MAX), else_=_OTHERS_MAX)
+    ranked = (
+        select(_C.job_id, _C.id, (order > limit).label("is_surplus"))
+        .where(among(_C.job_id, job_ids), _C.id.startswith(OF_CLUSTERS))
+        .subquery()
+    )
+    surplus = select(ranked.c.job_id, ranked.c.id).where(ranked.c.is_surplus)
+    await connection.execute(delete(tables.job_annotations).where(tuple_(_C.job_id, _C.id).in_(surplus)))
 
 
 async def remove_annotation(connection: AsyncConnection, annotation_id: str, *, job_id: str | None) -> None:

@@ -7,7 +7,7 @@ those of its deployment, which is the label ``deployment`` of its target.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,7 +21,13 @@ from backend.domain.cluster_history import Happening, News, ObjectState, between
 from backend.domain.ids import JobId
 from backend.domain.observation import JobEventKind
 from backend.domain.pod_ends import PodEnd
-from backend.store.jobs.annotations import Annotation, add_annotations, counts_of, lock_posting
+from backend.store.jobs.annotations import (
+    OF_CLUSTERS,
+    Annotation,
+    add_annotations,
+    keep_newest_of_clusters,
+    lock_posting,
+)
 from backend.store.jobs.reader import list_these
 from backend.store.postgres.connections import writing
 from backend.store.postgres.encoding import clean
@@ -31,8 +37,8 @@ from backend.store.schema import tables, watch_tables
 _log = structlog.get_logger(__name__)
 
 AUTHOR: Final = "Kubernetes"
-_STORED_MAX: Final = 10_000
-"""The largest number of annotations that a job may have, as for those that people post."""
+_WAIT: Final = timedelta(minutes=10)
+"""How long after its time a happening waits for the jobs that it concerns. Runs are read later than Kubernetes."""
 _BEFORE: Final = timedelta(minutes=1)
 _AFTER: Final = timedelta(minutes=5)
 _STATE, _DONE = watch_tables.cluster_states.c, watch_tables.cluster_happenings.c
@@ -47,21 +53,23 @@ class ClusterHistory:
         self._engine = engine
 
     async def note(self, news: Sequence[News], *, at: datetime) -> list[News]:
-        """Store news. Return those whose deployment has no job yet, to be noted again later.
+        """Store news. Return those whose jobs or runs are not stored yet, to be noted again later.
 
         Raises:
             StoreUnavailableError: PostgreSQL does not respond; nothing is stored.
         """
         async with writing(self._engine) as connection:
             jobs = await _jobs_of(connection, {n.deployment for n in news})
-            seen = [(n.deployment, n.what) for n in news if isinstance(n.what, ObjectState)]
-            happened = await _compared(connection, seen, at)
-            happened += [(n.deployment, n.what) for n in news if isinstance(n.what, Happening)]
-            await _annotate(connection, [h for h in happened if h[0] in jobs], jobs, at)
+            found = await _compared(connection, news, jobs, at)
+            found += [(n, n.what) for n in news if isinstance(n.what, Happening)]
+            runs = await _runs_of(connection, jobs, {run for _, what in found for run in what.engine_run_ids})
+            of = {id(n): _concerned(jobs.get(n.deployment, ()), what, runs) for n, what in found}
+            await _annotate(connection, [(n.deployment, what, of[id(n)]) for n, what in found if of[id(n)]], at)
             for one in news:
                 if isinstance(one.what, PodEnd) and one.deployment in jobs:
                     await _add_end(connection, one.what, jobs[one.deployment])
-            return [n for n in news if n.deployment not in jobs and not isinstance(n.what, ObjectState)]
+            waiting = {key for key, concerned in of.items() if not concerned}
+            return [n for n in news if id(n) in waiting or (isinstance(n.what, PodEnd) and n.deployment not in jobs)]
 
 
 async def _jobs_of(connection: AsyncConnection, deployments: Iterable[str]) -> dict[str, list[JobId]]:
@@ -72,10 +80,33 @@ async def _jobs_of(connection: AsyncConnection, deployments: Iterable[str]) -> d
     return found
 
 
+async def _runs_of(
+    connection: AsyncConnection, jobs: Mapping[str, Sequence[JobId]], engine_run_ids: Set[str]
+) -> Set[tuple[str, str]]:
+    """Return the jobs and the runs among these that are stored."""
+    if not engine_run_ids:
+        return set()
+    ids = {job for some in jobs.values() for job in some}
+    rows = await connection.execute(
+        select(_RUN.job_id, _RUN.engine_run_id).where(
+            among(_RUN.job_id, ids), among(_RUN.engine_run_id, engine_run_ids)
+        )
+    )
+    return {(job, run) for job, run in rows}
+
+
+def _concerned(jobs: Sequence[JobId], what: Happening, runs: Set[tuple[str, str]]) -> list[JobId]:
+    return [j for j in jobs if not what.engine_run_ids or any((j, run) in runs for run in what.engine_run_ids)]
+
+
 async def _compared(
-    connection: AsyncConnection, seen: Sequence[tuple[str, ObjectState]], at: datetime
-) -> list[tuple[str, Happening]]:
-    """Keep the states of objects, and return what happened since the states that were kept before."""
+    connection: AsyncConnection, news: Sequence[News], jobs: Mapping[str, Sequence[JobId]], at: datetime
+) -> list[tuple[News, Happening]]:
+    """Keep the states of objects, and return what happened since the states that were kept before.
+
+    While a happening waits for its jobs, the earlier state stays. So a collector that starts anew finds it again.
+    """
+    seen = [(n, n.what) for n in news if isinstance(n.what, ObjectState)]
     if not seen:
         return []
     subjects = sorted({state.subject for _, state in seen})
@@ -87,14 +118,20 @@ async def _compared(
         .with_for_update()
     )
     kept = {subject: ObjectState.of(subject, document) for subject, document in rows}
-    happened: list[tuple[str, Happening]] = []
-    for deployment, after in seen:
+    ids = {state.job_id for state in (*kept.values(), *(state for _, state in seen)) if state.job_id}
+    runs = await _runs_of(connection, jobs, ids)
+    happened: list[tuple[News, Happening]] = []
+    for one, after in seen:
         before = kept.get(after.subject)
         if before is not None and after.at < before.at:
             # Another collector has seen a newer state already.
             continue
         if before is not None and (what := between(before, after)) is not None:
-            happened.append((deployment, what))
+            is_written = bool(_concerned(jobs.get(one.deployment, ()), what, runs))
+            if is_written or at - what.at < _WAIT:
+                happened.append((one, what))
+            if not is_written and at - what.at < _WAIT:
+                continue
         kept[after.subject] = after
     new = insert(watch_tables.cluster_states)
     newer = new.on_conflict_do_update(
@@ -106,34 +143,28 @@ async def _compared(
 
 
 async def _annotate(
-    connection: AsyncConnection,
-    happened: Sequence[tuple[str, Happening]],
-    jobs: dict[str, list[JobId]],
-    at: datetime,
+    connection: AsyncConnection, happened: Sequence[tuple[str, Happening, Sequence[JobId]]], at: datetime
 ) -> None:
     if not happened:
         return
     await lock_posting(connection)
-    rows = {(deployment, what.key): what for deployment, what in happened}
+    rows = {(deployment, what.key): (what, jobs) for deployment, what, jobs in happened}
     deployments, keys = {deployment for deployment, _ in rows}, [key for _, key in rows]
     known = select(_DONE.deployment, _DONE.key).where(among(_DONE.deployment, deployments), among(_DONE.key, keys))
     done = {(deployment, key) for deployment, key in await connection.execute(known)}
     new = {row: what for row, what in rows.items() if row not in done}
     if not new:
         return
-    ids = {job for deployment, _ in new for job in jobs[deployment]}
+    ids = {job for _, jobs in new.values() for job in jobs}
     records = {record.id: record for record in await list_these(connection, ids)}
-    runs = {run for what in new.values() for run in what.engine_run_ids}
-    of_runs = select(_RUN.job_id, _RUN.engine_run_id).where(among(_RUN.job_id, ids), among(_RUN.engine_run_id, runs))
-    with_run = {(job, run) for job, run in await connection.execute(of_runs)} if runs else set()
-    counts = await counts_of(connection, sorted(ids), after=at)
     added = [
         Annotation(
             job_id=job,
             id=_id_of(deployment, what.key),
-            at=what.at,
+            # The nodes of a cluster have one clock, so the times of Kubernetes are on the engine's clock, not on ours.
+            at=what.at - timedelta(milliseconds=records[job].clock_offset_ms or 0),
             until=None,
-            at_engine=records[job].engine_now(what.at),
+            at_engine=what.at,
             text=clean(what.text),
             link=None,
             tags=("kubernetes", what.tag),
@@ -141,17 +172,22 @@ async def _annotate(
             added_at=at,
             request_digest=_id_of(deployment, what.text),
         )
-        for (deployment, _), what in new.items()
-        for job in jobs[deployment]
+        for (deployment, _), (what, jobs) in new.items()
+        for job in jobs
         if job in records
-        and (not what.engine_run_ids or any((job, run) in with_run for run in what.engine_run_ids))
-        and counts.get(job, (0, 0))[0] < _STORED_MAX
     ]
     if added:
         await add_annotations(connection, added)
-    noted = [{"deployment": deployment, "key": key, "noted_at": at} for deployment, key in new]
-    await connection.execute(insert(watch_tables.cluster_happenings).on_conflict_do_nothing(), noted)
-    _log.info("history of clusters annotated", happenings=len(new), annotations=len(added))
+        await keep_newest_of_clusters(connection, {a.job_id for a in added})
+    written = {(a.job_id, a.id) for a in added}
+    noted = [
+        {"deployment": deployment, "key": key, "noted_at": at}
+        for (deployment, key), (_, jobs) in new.items()
+        if any((job, _id_of(deployment, key)) in written for job in jobs)
+    ]
+    if noted:
+        await connection.execute(insert(watch_tables.cluster_happenings).on_conflict_do_nothing(), noted)
+    _log.info("history of clusters annotated", happenings=len(noted), annotations=len(added))
 
 
 async def _add_end(connection: AsyncConnection, end: PodEnd, jobs: Sequence[JobId]) -> None:
@@ -186,9 +222,5 @@ async def _add_end(connection: AsyncConnection, end: PodEnd, jobs: Sequence[JobI
 
 
 def _id_of(deployment: str, text: str) -> str:
-    return (
-        "k"
-        + hashlib.blake2b(
-            f"{len(deployment)}:{deployment}{text}".encode("utf-8", "replace"), digest_size=16
-        ).hexdigest()
-    )
+    words = f"{len(deployment)}:{deployment}{text}".encode("utf-8", "replace")
+    return OF_CLUSTERS + hashlib.blake2b(words, digest_size=16).hexdigest()

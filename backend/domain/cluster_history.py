@@ -122,10 +122,15 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What became known of the jobs of one deployment, which is the value of the label ``deployment``."""
+    """What became known of the jobs of one deployment, which is the value of the label ``deployment``.
+
+    ``target_url`` limits the end of a pod to the runs of its own cluster: blue and green have the same deployment, and
+    both run for some time.
+    """
 
     deployment: str
     what: ObjectState | Happening | PodEnd
+    target_url: str | None = None
 
 
 def state_of(document: Mapping[str, Any]) -> ObjectState | None:

@@ -56,6 +56,7 @@ class FlinkView:
         self._hosts = AllowedHosts((), limits.rules)
         self._were_readable: frozenset[Key] = frozenset()
         self._deployments: dict[Key, str] = {}
+        self._urls: dict[Key, str] = {}
         self._shared: frozenset[Key] = frozenset()
         self._ends: dict[PodEnd, None] = {}
         self._told: dict[tuple[str, Key], tuple[object, object]] = {}
@@ -106,7 +107,7 @@ class FlinkView:
         )
         targets: list[DeclaredTarget] = []
         left_out: list[str] = []
-        self._deployments = {}
+        self._deployments, self._urls = {}, {}
         for key in sorted(chosen(selected, deployments)):
             document = deployments[key]
             if key not in self._were_readable:
@@ -117,7 +118,7 @@ class FlinkView:
                 left_out.append(f"{Kind.DEPLOYMENT} {key[0]}/{key[1]} {error}")
                 continue
             targets.append(target)
-            self._deployments[key] = target.labels["deployment"]
+            self._deployments[key], self._urls[key] = target.labels["deployment"], target.url
         self._shared = frozenset(k for k in self._deployments if at_path(deployments[k], "spec", "job") is None)
         return Found(tuple(targets), tuple(left_out), tuple(sorted(n for n in unread if n is not None)))
 
@@ -170,7 +171,7 @@ class FlinkView:
         for end in self._ends:
             key = (end.namespace, end.cluster)
             if key in self._deployments:
-                yield News(self._deployments[key], replace(end, is_shared=key in self._shared))
+                yield News(self._deployments[key], replace(end, is_shared=key in self._shared), self._urls[key])
         # Pods of clusters that are not chosen are of no interest.
         self._told_ends = dict.fromkeys([*self._told_ends, *self._ends][-_ENDS_MAX:])
         self._ends = {}

@@ -14,6 +14,7 @@ import pytest
 from backend.domain.address_rules import AddressRules
 from backend.domain.connection import ANYWHERE, ConnectionOptions, Reach, parse_reference
 from backend.domain.discovery import KubernetesSd, TargetTemplate
+from backend.domain.pod_ends import PodEnd
 from collectors.discovery.watch import finder_of
 from tests.support.kubernetes_server import (
     blue_green,
@@ -341,6 +342,11 @@ async def test_snapshots_and_ends_of_pods_are_noted_for_the_deployment_they_belo
         await server.put(flink_deployment("last"))
         await notes.until(lambda: "flink/last" in notes.names)
 
+    # An end names its cluster, because blue and green have one deployment.
+    assert {n.target_url for n in notes.news if isinstance(n.what, PodEnd)} == {
+        "http://payments-rest.flink.svc:8081",
+        "http://session-rest.flink.svc:8081",
+    }
     found = {(n.deployment, n.what.text) for n in notes.news if hasattr(n.what, "text")}
     assert found == {
         ("eu-1/flink/payments", "Savepoint s1 completed: s3://bucket/savepoint-1"),

@@ -178,8 +178,28 @@ async def test_the_end_of_a_pod_is_an_event_of_the_runs_of_its_time(engine, cloc
     _, listed = await events(engine, clock)
     ended = [event for event in listed if event["kind"] == "pod-ended"]
     assert [event["text"] for event in ended] == [end.text]
-    # The time is on the engine's clock, as those of the restarts are.
-    assert datetime.fromisoformat(ended[0]["at"]) == NOW + timedelta(milliseconds=2_500)
+    # The node of the pod has the time of the engine. Only the collector's clock differs.
+    assert datetime.fromisoformat(ended[0]["at"]) == NOW
+
+
+async def test_the_end_of_a_pod_of_blue_is_not_an_event_of_the_run_of_green(engine, clock, writer, history):
+    url = "http://payments-{}-rest.flink.svc:8081"
+    blue, green = (
+        DeclaredTarget(url.format(c), f"flink/payments-{c}", labels={"deployment": DEPLOYMENT})
+        for c in ("blue", "green")
+    )
+    await DeclaredTargets(engine).apply(Found((blue, green)).declared("t/eu"), place="Kubernetes", at=NOW)
+    await writer.write(observation(blue.id, job([completed(1)])))
+    await writer.write(observation(green.id, job([completed(1)], run="b" * 32)))
+    end = PodEnd(NOW, "flink", "payments-blue", "payments-blue-taskmanager-1-1", PodEndReason.OUT_OF_MEMORY)
+    await history.note([News(DEPLOYMENT, end, blue.url)], at=NOW)
+
+    query = text(
+        "SELECT targets.name FROM job_events JOIN runs ON runs.id = job_events.run_id"
+        " JOIN targets ON targets.id = runs.target_id WHERE job_events.kind = 'pod-ended'"
+    )
+    async with engine.connect() as connection:
+        assert list(await connection.scalars(query)) == [blue.name]
 
 
 async def test_the_verdict_of_a_job_that_restarts_names_the_pod_that_was_killed(

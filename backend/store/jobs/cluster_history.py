@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
-from sqlalchemy import delete, func, literal_column, or_, select
+from sqlalchemy import delete, or_, select, true
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -43,7 +43,7 @@ _BEFORE: Final = timedelta(minutes=1)
 _AFTER: Final = timedelta(minutes=5)
 _STATE, _DONE = watch_tables.cluster_states.c, watch_tables.cluster_happenings.c
 _JOB, _RUN, _EVENT = tables.jobs.c, tables.runs.c, tables.job_events.c
-_HEALTH = tables.target_health.c
+_TARGET = tables.targets.c
 
 
 class ClusterHistory:
@@ -67,7 +67,7 @@ class ClusterHistory:
             await _annotate(connection, [(n.deployment, what, of[id(n)]) for n, what in found if of[id(n)]], at)
             for one in news:
                 if isinstance(one.what, PodEnd) and one.deployment in jobs:
-                    await _add_end(connection, one.what, jobs[one.deployment])
+                    await _add_end(connection, one.what, jobs[one.deployment], one.target_url)
             waiting = {key for key, concerned in of.items() if not concerned}
             return [n for n in news if id(n) in waiting or (isinstance(n.what, PodEnd) and n.deployment not in jobs)]
 
@@ -190,13 +190,16 @@ async def _annotate(
     _log.info("history of clusters annotated", happenings=len(noted), annotations=len(added))
 
 
-async def _add_end(connection: AsyncConnection, end: PodEnd, jobs: Sequence[JobId]) -> None:
-    """Add the end of a pod to the runs of these jobs that ran at its time."""
-    offset = func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms, literal_column("0"))
+async def _add_end(connection: AsyncConnection, end: PodEnd, jobs: Sequence[JobId], target_url: str | None) -> None:
+    """Add the end of a pod to the runs of these jobs that ran at its time, in the cluster with this address.
+
+    The nodes of a cluster share one time, so the time of the end is on the engine's clock, as the times of runs are.
+    """
     found = await connection.execute(
-        select(_RUN.id, _RUN.job_id, offset)
-        .select_from(tables.runs.outerjoin(tables.target_health, _HEALTH.target_id == _RUN.target_id))
+        select(_RUN.id, _RUN.job_id)
+        .select_from(tables.runs.join(tables.targets, _TARGET.id == _RUN.target_id))
         .where(
+            _TARGET.url == target_url if target_url is not None else true(),
             among(_RUN.job_id, jobs),
             _RUN.started_at <= end.at + _BEFORE,
             or_(_RUN.ended_at.is_(None), _RUN.ended_at >= end.at - _AFTER),
@@ -208,11 +211,10 @@ async def _add_end(connection: AsyncConnection, end: PodEnd, jobs: Sequence[JobI
             "kind": JobEventKind.POD_ENDED.value,
             "key": f"{to_epoch_ms(end.at)}-{end.pod}",
             "job_id": job,
-            # The times of a run are on the engine's clock.
-            "at": end.at + timedelta(milliseconds=offset_ms),
+            "at": end.at,
             "text": clean(end.text),
         }
-        for run, job, offset_ms in found
+        for run, job in found
     ]
     if rows:
         new = insert(tables.job_events).values(rows).on_conflict_do_nothing().returning(_EVENT.run_id)

@@ -72,7 +72,7 @@ class HistoryOut(Model):
 
 
 class UnreadSourceOut(Model):
-    """A file or a discovery that declares targets, and whose newest content was not taken wholly."""
+    """A file or a discovery that declares targets, and whose newest content was not taken."""
 
     source: str
     place: str
@@ -84,6 +84,18 @@ class UnreadSourceOut(Model):
     """When it was last read without a problem. Its targets are those of then. Null: never."""
     target_count: int | None
     """The number of targets that it declared then."""
+
+
+class PartialSourceOut(Model):
+    """A discovery whose newest list was taken, but without some entries or without the history of the jobs."""
+
+    source: str
+    place: str
+    """What the discovery asks."""
+    left_out: str | None
+    """A sentence for each of the first entries that are no targets, and why. Null: none is left out."""
+    history_problem: str | None
+    """Why the history of the jobs is not read. Null: it is read, or the source has none."""
 
 
 class StatusOut(Model):
@@ -110,3 +122,5 @@ class StatusOut(Model):
     """Null if the store is unreachable."""
     unread_sources: list[UnreadSourceOut] = []
     """The files and discoveries of targets of which the last good list is used instead of the newest one."""
+    partial_sources: list[PartialSourceOut] = []
+    """The discoveries whose targets are current, and that left out entries or cannot read the history."""

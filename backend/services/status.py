@@ -7,7 +7,7 @@ from typing import Literal
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.contracts.status import HistoryOut, PipelineOut, RewritingOut, StatusOut, UnreadSourceOut
+from backend.contracts.status import HistoryOut, PartialSourceOut, PipelineOut, RewritingOut, StatusOut, UnreadSourceOut
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreBusyError, StoreUnavailableError
 from backend.domain.target import TargetState
@@ -59,6 +59,7 @@ class StatusService:
             "spark_demo": demo,
             "history": history,
             "unread_sources": self._unread(sources),
+            "partial_sources": self._partial(sources),
         }
         return self._out(targets, roles, pipeline).model_copy(
             update=counted | {"alerts_severity": firing.severity if firing is not None else None}
@@ -98,6 +99,15 @@ class StatusService:
             )
             for s in sources
             if s.problem is not None and s.seen_at >= since
+        ]
+
+    def _partial(self, sources: list[TargetSource]) -> list[PartialSourceOut]:
+        """Return the sources that left something out. Those that no collector looks at any more are not there."""
+        since = self._clock.now() - FORGOTTEN_AFTER
+        return [
+            PartialSourceOut(source=s.source, place=s.place, left_out=s.left_out, history_problem=s.history_problem)
+            for s in sources
+            if (s.left_out or s.history_problem) is not None and s.seen_at >= since
         ]
 
     async def _roles(self) -> Mapping[str, str]:

@@ -46,6 +46,8 @@ class Notes(Protocol):
 
     def happened(self, news: Sequence[News]) -> None: ...
 
+    def lacks(self, problem: str | None) -> None: ...
+
 
 class Finder(Protocol):
     """Finds the targets of one section until ``stop`` is set."""

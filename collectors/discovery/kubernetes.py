@@ -2,7 +2,8 @@
 
 Nothing is noted until every list of the section was read once or has a problem, so a start that sees only a part ends
 no target. A namespace of which a list was never read keeps its earlier targets. While a list cannot be read again, its
-objects stay as they were last seen. The problem is told in both cases.
+objects stay as they were last seen. The problem is told in both cases. A list that only the history needs has a problem
+of its own, which says nothing of the targets.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from collectors.discovery.kubernetes_api import (
 )
 
 _REOPEN_S: Final = 10.0
+_PROBLEMS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,21 @@ class KubernetesFinder:
                     self._note(notes)
 
     def _note(self, notes: Notes) -> None:
-        problems = [f.problem for f in self._followers if f.problem is not None]
+        needed = [f.problem for f in self._needed if f.problem is not None]
+        others = [f.problem for f in self._followers if f.problem is not None and f not in self._needed]
         unread = {f.scope.namespace for f in self._needed if f.objects is None}
         failed = {f.scope.namespace for f in self._needed if f.problem is not None}
         if unread <= failed and unread < {f.scope.namespace for f in self._needed}:
             notes.found(self._view.found(self._needed, unread))
             if news := self._view.news(self._followers):
                 notes.happened(news)
-        if problems:
-            notes.failed("; ".join(problems[:3]))
+        if needed:
+            notes.failed(_told(needed))
+        notes.lacks(_told(others) if others else None)
+
+
+def _told(problems: Sequence[str]) -> str:
+    return "; ".join(problems[:_PROBLEMS_MAX])
 
 
 def web_address(text: str | None) -> str | None:

@@ -271,6 +271,8 @@ class ScopeFollower:
             raise _UnexpectedError(f"the watch ended with the code {document.get('code')}")
         self._version = str((document.get("metadata") or {}).get("resourceVersion") or self._version)
         if kind == "BOOKMARK":
+            # Nothing has changed, and what is known is current.
+            self._changed()
             return
         document = self._reduced(document)
         if kind == "DELETED":

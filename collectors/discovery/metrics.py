@@ -13,9 +13,7 @@ from collectors.targets_file import WatchState
 
 def source_metrics(file: WatchState, sections: Mapping[str, SectionState]) -> list[Metric]:
     """Return what this process knows of each source. A source that was never read has no time of its reading."""
-    up = GaugeMetricFamily(
-        "barrierscope_target_source_up", "Whether the newest content was taken wholly.", labels=["source"]
-    )
+    up = GaugeMetricFamily("barrierscope_target_source_up", "Whether the newest content was taken.", labels=["source"])
     count = GaugeMetricFamily(
         "barrierscope_target_source_targets", "The targets that the source declares.", labels=["source"]
     )

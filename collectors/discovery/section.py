@@ -36,6 +36,12 @@ _NEWS_AT_ONCE: Final = 500
 _NEWS_WAIT_S: Final = 600.0
 
 
+class SectionStore(DeclaredStore, Protocol):
+    """Stores what a section finds. Implemented by ``backend.store.targets.declared.DeclaredTargets``."""
+
+    async def note_gaps(self, source: str, *, read_at: datetime, left_out: str | None, history: str | None) -> None: ...
+
+
 class HistoryStore(Protocol):
     """Stores the history of clusters. Implemented by ``backend.store.jobs.cluster_history.ClusterHistory``."""
 
@@ -44,7 +50,10 @@ class HistoryStore(Protocol):
 
 @dataclass(slots=True)
 class SectionState:
-    """What a section has found, for metrics. ``problem`` is None if the newest list was taken wholly."""
+    """What a section has found, for metrics. ``problem`` is None if the newest list was taken.
+
+    Entries that were left out, and a history that cannot be read, are no such problem.
+    """
 
     target_count: int = 0
     left_out_count: int = 0
@@ -60,7 +69,7 @@ class SectionKeeper:
         self,
         source: str,
         place: str,
-        store: DeclaredStore,
+        store: SectionStore,
         *,
         clock: Clock,
         pause: Pause,
@@ -80,7 +89,8 @@ class SectionKeeper:
         self._stored: Found | None = None
         self._failure: str | None = None
         self._told_failure: str | None = None
-        self._told: str | None = None
+        self._left_out: str | None = None
+        self._history_problem: str | None = None
         self._seen_s: float | None = None
         self._stored_s = 0.0
         self._has_refused = False
@@ -106,6 +116,13 @@ class SectionKeeper:
             self._news.extend((one, now_s) for one in news)
             self._retried_s = 0.0
 
+    def lacks(self, problem: str | None) -> None:
+        """Note why the history is not read, or that it is. The targets are current in both cases."""
+        if problem != self._history_problem:
+            if problem is not None:
+                _log.warning("history not read; the targets are", source=self._source, reason=problem)
+            self._history_problem, self._seen_s = problem, None
+
     async def run(self, stop: asyncio.Event) -> None:
         """Bring what is noted into the store until ``stop`` is set."""
         while not stop.is_set():
@@ -126,7 +143,7 @@ class SectionKeeper:
         self._told_failure = self._failure
         if self._found is not None and (self._found != self._stored or await self._is_due(self._found, now_s)):
             await self._store_list(self._found, now_s)
-        self.state.problem = self._failure or self._told
+        self.state.problem = self._failure
         is_unseen = self._seen_s is None or now_s - self._seen_s >= _SEEN_EVERY_S
         if self.state.problem is not None and is_unseen:
             await self._store.note_problem(
@@ -134,6 +151,9 @@ class SectionKeeper:
             )
         elif is_unseen:
             await self._store.note_seen(self._source, place=self._place, at=self._clock.now())
+        if is_unseen and self._stored is not None and self.state.read_at is not None:
+            gaps = {"left_out": self._left_out, "history": self._history_problem}
+            await self._store.note_gaps(self._source, read_at=self.state.read_at, **gaps)
         if is_unseen:
             ended = await self._store.end_missing(self._source, grace_s=self._grace_s, at=self._clock.now())
             self._seen_s = now_s
@@ -192,6 +212,6 @@ class SectionKeeper:
             for sentence in told[:_TOLD_MAX]:
                 _log.warning("found target not taken", source=self._source, reason=sentence)
         more = [f"{len(told) - _TOLD_MAX} more are left out"] if len(told) > _TOLD_MAX else []
-        self._told = "; ".join([*told[:_TOLD_MAX], *more]) or None
+        self._left_out = "; ".join([*told[:_TOLD_MAX], *more]) or None
         self._stored, self._stored_s, self._seen_s = found, now_s, None
         self.state.target_count, self.state.left_out_count = len(found.targets) - len(refused), len(told)

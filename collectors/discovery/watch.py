@@ -18,8 +18,7 @@ from backend.domain.discovery import DeclaredFile, Discovery, FileSd, Found, Htt
 from backend.domain.errors import StoreUnavailableError
 from collectors.base import Pause
 from collectors.discovery.finding import FileFinder, Finder, HttpFinder
-from collectors.discovery.section import HistoryStore, SectionKeeper, SectionState
-from collectors.targets_file import DeclaredStore
+from collectors.discovery.section import HistoryStore, SectionKeeper, SectionState, SectionStore
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +59,7 @@ class DiscoveryWatch:
 
     def __init__(
         self,
-        store: DeclaredStore,
+        store: SectionStore,
         make_finder: MakeFinder,
         *,
         clock: Clock,

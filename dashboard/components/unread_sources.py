@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.status import UnreadSourceOut
+from backend.contracts.status import PartialSourceOut, UnreadSourceOut
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
@@ -16,6 +16,8 @@ _SOURCES_MAX = 3
 _PROBLEM_MAX = 500
 # What the error of a file begins with; the head of the message says it already.
 _PREFIX = "invalid targets file: "
+
+_AFTERWARDS = "Once the problem is solved, the new list is used within a minute, without a restart."
 
 
 def banner(sources: Sequence[UnreadSourceOut]) -> list[Component]:
@@ -26,6 +28,29 @@ def banner(sources: Sequence[UnreadSourceOut]) -> list[Component]:
     return shown
 
 
+def gaps(sources: Sequence[PartialSourceOut]) -> list[Component]:
+    """Build a note for each source whose targets are current, but that left out entries or lacks the history."""
+    return [
+        html.Div(
+            [
+                status.icon("table"),
+                html.Div([html.Strong(f"Targets of {text.short(source.place, 120)}"), *map(html.P, _gaps(source))]),
+            ],
+            className="message source-note",
+            **attrs({"data-source": source.source}),
+        )
+        for source in sources
+    ]
+
+
+def _gaps(source: PartialSourceOut) -> Iterator[str]:
+    if source.left_out is not None:
+        yield f"Entries that are no targets: {text.short(source.left_out, _PROBLEM_MAX).rstrip('.')}."
+    if source.history_problem is not None:
+        problem = text.short(source.history_problem, _PROBLEM_MAX).rstrip(".")
+        yield f"The history of the jobs is not read: {problem}. The targets are current."
+
+
 def _message(source: UnreadSourceOut) -> Component:
     problem = source.problem.removeprefix(_PREFIX).rstrip(".")
     return html.Div(
@@ -33,7 +58,7 @@ def _message(source: UnreadSourceOut) -> Component:
             status.icon("warning"),
             html.Div(
                 [
-                    html.Strong(f"The newest targets of {text.short(source.place, 120)} are not all read"),
+                    html.Strong(f"The newest list of targets of {text.short(source.place, 120)} is not used"),
                     html.P(f"{text.short(problem, _PROBLEM_MAX)}.", title=problem),
                     html.P([*_kept(source), " ", dcc.Link("What to do", href=routes.runbook("TargetsFileInvalid"))]),
                 ]
@@ -47,9 +72,11 @@ def _message(source: UnreadSourceOut) -> Component:
 
 def _kept(source: UnreadSourceOut) -> list[Component | str]:
     if source.read_at is None:
-        return ["No target of it is read yet. Correct it there: it is read within seconds, without a restart."]
+        return [f"No target of it is read yet. {_AFTERWARDS}"]
     count = text.counted(source.target_count or 0, "target")
     return [
-        cards.age(f"The {count} of its last good reading,", source.read_at, is_alarming=False),
-        f", {'is' if source.target_count == 1 else 'are'} kept. Correct it there: it is read within seconds.",
+        cards.age(
+            f"Barrierscope still reads the {count} of the list that was good last,", source.read_at, is_alarming=False
+        ),
+        f". {_AFTERWARDS}",
     ]

@@ -18,7 +18,7 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, confirming, status, target_tests
+from dashboard.components import cards, confirming, status, target_tests, unread_sources
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 from dashboard.pages import target_editing, target_links, target_options
@@ -53,6 +53,7 @@ def layout() -> Component:
             dcc.Store(id="targets-title", data="Targets"),
             cards.card("Add a target", _form()),
             cards.card("All targets", html.Div(id="targets-list")),
+            html.Div(id="targets-gaps"),
             html.Div(id="targets-source"),
             dcc.Store(id="targets-digest"),
             dcc.Store(id="targets-changed"),
@@ -129,6 +130,7 @@ def _register_list(app: Dash, client: ApiClient) -> None:
             "list": Output("targets-list", "children"),
             "source": Output("targets-source", "children"),
             "digest": Output("targets-digest", "data"),
+            "gaps": Output("targets-gaps", "children"),
         },
         inputs={
             "tick": Input("tick", "n_intervals"),
@@ -149,10 +151,12 @@ async def refresh(client: ApiClient, *, tick: int | None, look: object, changed:
     page = await client.targets()
     source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of)])
     changes: Changes = {"message": None, "source": source}
-    rows, cells = digest(*(_identity(t) for t in page.items)), digest(*page.items)
+    partial_sources = (await client.status()).partial_sources
+    rows, cells = digest(*(_identity(t) for t in page.items)), digest(*page.items, *partial_sources)
     now = f"{rows}.{cells}"
     if now == before:
         return changes
+    changes["gaps"] = unread_sources.gaps(partial_sources)
     if before is None or rows != before.partition(".")[0]:
         changes["list"] = _table(page.items)
     else:

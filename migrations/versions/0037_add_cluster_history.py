@@ -1,6 +1,7 @@
 """Add what is known of the history of clusters in Kubernetes.
 
-Revision 0037. The tables are used by collectors with a section ``kubernetes`` only.
+Revision 0037. The tables are used by collectors with a section ``kubernetes`` only. The new columns say what a source
+of targets left out, and why the history is not read. They are nullable, so older processes can write at the same time.
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ def upgrade() -> None:
         sa.Column("noted_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("deployment", "key", name=op.f("pk_cluster_happenings")),
     )
+    op.add_column("target_sources", sa.Column("left_out", sa.Text(), nullable=True))
+    op.add_column("target_sources", sa.Column("history_problem", sa.Text(), nullable=True))
     op.create_index("ix_cluster_happenings_noted_at", "cluster_happenings", ["noted_at"])
 
 
 def downgrade() -> None:
     """Downgrade the schema to the previous revision."""
+    op.drop_column("target_sources", "history_problem")
+    op.drop_column("target_sources", "left_out")
     op.drop_table("cluster_happenings")
     op.drop_table("cluster_states")

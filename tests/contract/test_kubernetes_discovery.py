@@ -39,6 +39,7 @@ class Notes:
         self.newest = None
         self.problem = None
         self.problems = []
+        self.lacking = None
         self.least_count = None
         self.news = []
         self._noted = asyncio.Event()
@@ -50,6 +51,10 @@ class Notes:
 
     def happened(self, news):
         self.news += news
+        self._noted.set()
+
+    def lacks(self, problem):
+        self.lacking = problem
         self._noted.set()
 
     def failed(self, problem):
@@ -389,10 +394,13 @@ async def test_a_missing_permission_on_the_history_is_told_and_hides_no_target(s
     await server.put(flink_deployment("a"))
     server.forbidden = {(plural, "flink")}
     async with finding(section()) as notes:
-        await notes.until(lambda: notes.names and notes.problem is not None)
+        await notes.until(lambda: notes.names and notes.lacking is not None)
         assert notes.names == {"flink/a"}
-        assert f"{plural} in namespace flink: HTTP 403" in notes.problem
-        assert "history: false" in notes.problem
+        assert f"{plural} in namespace flink: HTTP 403" in notes.lacking
+        assert "history: false" in notes.lacking
+        assert notes.problems == []
+        server.forbidden = set()
+        await notes.until(lambda: notes.lacking is None)
     asked = len(server.asked)
     async with finding(section(has_history=False)) as notes:
         await notes.until(lambda: notes.names == {"flink/a"})

@@ -220,6 +220,24 @@ async def test_two_collectors_with_one_file_bring_it_at_the_same_time(targets, d
     assert len(await targets.list_all()) == 30
 
 
+async def test_the_status_names_what_a_source_left_out_until_a_list_without_it(engine, clock, declared):
+    async def status():
+        return await StatusService(engine, clock, "0").status()
+
+    await declared.apply(of(PAYMENTS), place=PLACE, at=NOW)
+    await declared.note_gaps("a", read_at=LATER, left_out="x is\0 left out", history="pods: HTTP 403")
+    found = await status()
+    assert found.unread_sources == []
+    assert [(s.source, s.place, s.history_problem) for s in found.partial_sources] == [("a", PLACE, "pods: HTTP 403")]
+    assert found.partial_sources[0].left_out.endswith("left out")
+
+    await declared.note_problem("a", place=PLACE, problem="wrong", at=LATER)
+    # The list that is used is as old as its last good reading, also if that found nothing new.
+    assert [s.read_at for s in (await status()).unread_sources] == [LATER]
+    await declared.apply(of(PAYMENTS), place=PLACE, at=LATER + timedelta(seconds=1))
+    assert (await status()).partial_sources == []
+
+
 async def test_the_status_names_each_source_whose_newest_content_was_not_taken(engine, clock, declared):
     async def unread():
         return (await StatusService(engine, clock, "0").status()).unread_sources

@@ -28,7 +28,7 @@ from backend.contracts.connection import ConnectionDoc
 from backend.contracts.history import HistoryOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.rollups import RollupHourOut
-from backend.contracts.status import PipelineOut, StatusOut, UnreadSourceOut
+from backend.contracts.status import PartialSourceOut, PipelineOut, StatusOut, UnreadSourceOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TooLargeError
@@ -69,6 +69,7 @@ class FakeApi(MadeUpJobs):
         self.requests: list[str] = []
         self.targets: dict[str, api.TargetOut] = {t.id: t for t in self._first_targets()}
         self.unread_sources: list[UnreadSourceOut] = []
+        self.partial_sources: list[PartialSourceOut] = []
         self.alerting = MadeUpAlerts(now=now)
         self.annotations = MadeUpAnnotations()
         self.simulations = MadeUpSimulations(now=now)
@@ -412,6 +413,7 @@ class FakeApi(MadeUpJobs):
                 last_run_reason="no space left on device",
             ),
             unread_sources=self.unread_sources,
+            partial_sources=self.partial_sources,
         )
 
 

@@ -36,6 +36,8 @@ target_sources = Table(
     Column("seen_at", Instant, nullable=False),
     # Why the newest content was not taken. NULL: it was.
     *(Column("problem", Text), Column("problem_since", Instant)),
+    # What the content has that is no target, and why the history is not read.
+    *(Column("left_out", Text), Column("history_problem", Text)),
 )
 
 # The targets that report a run, if it has several. The row in ``runs`` has the state that one of them reports. A run

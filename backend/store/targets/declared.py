@@ -45,7 +45,8 @@ class TargetSource:
     """A source of declared targets. ``place`` is where it is read, such as the path of a file.
 
     ``read_at`` is when it was read without a problem, ``seen_at`` when a collector last looked. ``problem`` says why
-    the newest content was not taken, so that the targets are those of ``read_at``.
+    the newest content was not taken, so that the targets are those of ``read_at``. ``left_out`` has a sentence for each
+    entry that is no target, and ``history_problem`` says why the history is not read. Other targets are current then.
     """
 
     source: str
@@ -55,6 +56,8 @@ class TargetSource:
     seen_at: datetime
     problem: str | None
     problem_since: datetime | None
+    left_out: str | None
+    history_problem: str | None
 
 
 _TARGET = tables.targets.c
@@ -223,6 +226,17 @@ class DeclaredTargets:
         )
         async with writing(self._engine) as connection:
             await connection.execute(noted, row)
+
+    async def note_gaps(self, source: str, *, read_at: datetime, left_out: str | None, history: str | None) -> None:
+        """Note when the list of a source was last read, what it left out, and why its history is not read.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not respond.
+        """
+        gaps = {"left_out": left_out and clean(left_out), "history_problem": history and clean(history)}
+        newest = func.greatest(_SOURCE.read_at, read_at)
+        async with writing(self._engine) as connection:
+            await connection.execute(_SEEN.values(read_at=newest, **gaps), {"of": source})
 
     async def end_missing(self, source: str, *, grace_s: float, at: datetime) -> list[TargetId]:
         """End the targets of the source that are missing for longer than ``grace_s``. Return them.

@@ -35,6 +35,7 @@ class Store:
         self.sets = []
         self.problems = []
         self.seen = 0
+        self.gaps = []
         self.refused = []
         self.is_away = False
         self.is_other_list = False
@@ -53,6 +54,9 @@ class Store:
 
     async def note_problem(self, source, *, place, problem, at):
         self.problems.append(problem)
+
+    async def note_gaps(self, source, *, read_at, left_out, history):
+        self.gaps.append((read_at, left_out, history))
 
     async def end_missing(self, source, *, grace_s, at):
         return []
@@ -115,14 +119,16 @@ async def test_a_problem_that_lasts_is_logged_and_counted_once_until_it_has_ende
     assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 2
 
 
-async def test_what_is_left_out_is_told_with_at_most_five_sentences(store, keeper):
+async def test_what_is_left_out_is_told_with_at_most_five_sentences_and_is_no_problem(store, keeper):
     keeper.found(Found((A,), tuple(f"'h{n}' is left out" for n in range(8))))
     await keeper.look()
 
     assert [urls for *_, urls in store.sets] == [["http://a"]]
-    (problem,) = store.problems
-    assert problem.count("is left out") == 5
-    assert problem.endswith("3 more are left out")
+    assert (store.problems, keeper.state.problem) == ([], None)
+    ((_, left_out, history),) = store.gaps
+    assert left_out.count("is left out") == 5
+    assert left_out.endswith("3 more are left out")
+    assert history is None
     assert keeper.state.left_out_count == 8
 
 
@@ -130,7 +136,7 @@ async def test_a_target_of_another_owner_is_tried_again_after_a_while(store, clo
     store.refused = [Refused("http://a", "is already watched")]
     keeper.found(Found((A,)))
     await keeper.look()
-    assert store.problems == ["http://a is already watched"]
+    assert (store.problems, store.gaps) == ([], [(START, "http://a is already watched", None)])
     store.refused = []
     clock.at += timedelta(seconds=29)
     await keeper.look()
@@ -140,6 +146,26 @@ async def test_a_target_of_another_owner_is_tried_again_after_a_while(store, clo
 
     assert len(store.sets) == 2
     assert (keeper.state.problem, keeper.state.target_count) == (None, 1)
+
+
+async def test_a_history_that_is_not_read_hides_nothing_of_the_targets(store, clock, keeper):
+    store.refused = [Refused("http://a", "is already watched")]
+    with capture_logs() as logs:
+        for _ in range(4):
+            keeper.found(Found((A,)))
+            keeper.lacks("pods: HTTP 403")
+            await keeper.look()
+            clock.at += timedelta(seconds=10)
+    assert (keeper.state.problem, keeper.state.failure_count, store.problems) == (None, 0, [])
+    assert [history for *_, history in store.gaps] == ["pods: HTTP 403"] * len(store.gaps)
+    assert len([entry for entry in logs if entry.get("reason") == "pods: HTTP 403"]) == 1
+    # A target that another source had is still tried again, and the time of the last reading goes on.
+    assert len(store.sets) == 2
+    assert store.gaps[-1][0] == clock.at - timedelta(seconds=10)
+
+    keeper.lacks(None)
+    await keeper.look()
+    assert store.gaps[-1][2] is None
 
 
 async def test_an_old_list_never_replaces_that_of_another_collector(store, clock, keeper):

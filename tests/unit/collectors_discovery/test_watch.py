@@ -39,6 +39,9 @@ class Store:
     async def note_problem(self, source, *, place, problem, at):
         self.targets[source] = problem
 
+    async def note_gaps(self, source, *, read_at, left_out, history):
+        return None
+
     async def end_missing(self, source, *, grace_s, at):
         return []
 

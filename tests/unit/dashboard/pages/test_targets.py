@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from backend.contracts.status import StatusOut
 from backend.domain.target import TargetState
+from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
@@ -131,3 +133,14 @@ async def test_pausing_a_target_that_is_gone_is_answered_and_does_not_replace_th
     shown = json.dumps(answer["targets-message"]["children"])
     assert "tflink" in shown
     assert "not-found" not in shown
+
+
+async def test_what_a_discovery_left_out_is_on_the_page_until_it_ends(ui):
+    ui.fake.partial_sources = StatusOut.model_validate(example("status")).partial_sources
+    page = await ui.call("targets-list.children", LOOK, by="look.data")
+    assert "The targets are current." in texts(page["targets-gaps"]["children"])
+
+    ui.fake.partial_sources = []
+    before = LOOK | {"targets-digest.data": page["targets-digest"]["data"]}
+    ended = await ui.call("targets-list.children", before, by="look.data")
+    assert ended["targets-gaps"]["children"] == []

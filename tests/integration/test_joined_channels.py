@@ -17,6 +17,7 @@ from backend.domain.micro_batch import BatchPhase, MicroBatch, SourceProgress
 from backend.domain.observation import JobObservation, JobState, Observation, PollCost
 from backend.domain.target import TargetOrigin
 from backend.domain.verdict import Basis
+from backend.store.jobs.joining import places_of
 from backend.store.jobs.reader import list_current, list_unended
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, SteppingClock
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.anyio
 
 QUERY = "0b0b0b0b-0000-4000-8000-000000000000"
 RUNS = [f"{QUERY}/0c0c0c0c-0000-4000-8000-00000000000{n}" for n in range(4)]
+CLONES = [f"1d1d1d1d-0000-4000-8000-000000000000/1e1e1e1e-0000-4000-8000-00000000000{n}" for n in range(2)]
+CLONE = CLONES[0]
 ENGINES = {"listener": SPARK, "history": SPARK_HISTORY, "driver": SPARK_DRIVER}
 SOURCES = (SourceProgress("Kafka"),)
 NAMES = {"listener": "orders", "history": "etl: orders", "driver": "etl: orders"}
@@ -87,7 +90,7 @@ class Reports:
         job = JobObservation(
             EngineRunId(run),
             NAMES[name],
-            started_at=NOW + timedelta(hours=RUNS.index(run)),
+            started_at=NOW + timedelta(hours=[*RUNS, *CLONES].index(run)),
             checkpoints=batches,
             **known,
         )
@@ -203,8 +206,28 @@ async def test_a_batch_that_only_one_channel_says_has_failed_is_a_disagreement(r
 
     (found,) = (await page(engine, report.at))["batches"]
 
-    sentence = "Batch 3: status completed (driver), failed, reconstructed (listener)"
-    assert [d["sentence"] for d in found["disagreements"]] == [sentence]
+    (said,) = found["disagreements"]
+    assert (said["name"], [v["channel"] for v in said["values"]]) == ("status", ["listener", "driver"])
+
+
+@pytest.mark.parametrize("is_driver_last", [True, False])
+async def test_a_query_that_failed_after_the_execution_of_its_batch_is_shown_as_failed(report, engine, is_driver_last):
+    guess = batch(7, rows=None, phases_ms=(), sink=None, took_ms=None, status=CheckpointStatus.FAILED)
+    guess = replace(guess, batch=replace(guess.batch, number_basis=Basis.RECONSTRUCTED))
+    at = NOW + timedelta(seconds=72)
+    ended = {"state": JobState.ENDED, "engine_state": "FAILED", "ended_at": at, "exceptions": ((at, "IOException"),)}
+    of_driver = ("driver", *(execution(n) for n in range(8)))
+    if not is_driver_last:
+        await report(*of_driver)
+    await report("listener", *(batch(n) for n in range(7)), guess, **ended)
+    if is_driver_last:
+        await report(*of_driver)
+
+    job = await page(engine, report.at)
+
+    statuses = await rows(engine, "SELECT status FROM checkpoints ORDER BY checkpoint_id")
+    assert [status for (status,) in statuses] == ["completed"] * 7 + ["failed"]
+    assert (job["state"], job["health"]) == ("ended", "failing")
 
 
 async def test_the_next_run_belongs_to_the_same_job_whichever_channel_is_first(report, engine):

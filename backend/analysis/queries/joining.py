@@ -5,7 +5,8 @@ has its execution only. A value that the first channel lacks comes from the next
 value of which two channels report something else is a disagreement.
 
 The driver's REST API has the SQL execution of a batch, which begins later and ends earlier than the batch. So its times
-are not compared with those of the batch; they must lie within it.
+are not compared with those of the batch; they must lie within it. A batch can fail after its execution completed, for
+example when Spark writes the commit log. So a completed execution never hides a failure that another channel reports.
 """
 
 from __future__ import annotations
@@ -47,20 +48,40 @@ _WORDS: Final = dict((*_HEADER.values(), *_BATCH.values()))
 # Of an execution only these say the same as those of a batch. Its error has other words than that of the query.
 _OF_EXECUTION: Final = ("status",)
 _NEVER_COMPARED: Final = ("failure_message", "failed_at")
+_TIMES: Final = ("triggered_at", "end_to_end_duration_ms")
 
 
 def joined(reports: Sequence[BatchReport]) -> JoinedBatch:
     """Join the reports of one batch, of which there must be one at least. At most one is from each target."""
     ordered = sorted(reports, key=_preference)
-    first = ordered[0]
-    checkpoint = first.checkpoint
-    origins = dict.fromkeys(values_of(checkpoint), first.target)
+    execution, failure = ordered[0], _failure_after(ordered)
+    if failure is None:
+        checkpoint = execution.checkpoint
+        origins = dict.fromkeys(values_of(checkpoint), execution.target)
+    else:
+        ordered = [failure, *(report for report in ordered if report is not failure)]
+        checkpoint = _filled(_with_times_of(failure.checkpoint, execution.checkpoint), execution.checkpoint)
+        times = dict.fromkeys((_HEADER[name][0] for name in _TIMES), execution.target)
+        origins = dict.fromkeys(values_of(failure.checkpoint), failure.target) | times
     for report in ordered[1:]:
         if checkpoint.header.status is report.checkpoint.header.status:
             checkpoint = _filled(checkpoint, report.checkpoint)
             for name in values_of(checkpoint):
                 origins.setdefault(name, report.target)
     return JoinedBatch(checkpoint, tuple(origins.items()), tuple(_disagreements(ordered)))
+
+
+def _failure_after(ordered: Sequence[BatchReport]) -> BatchReport | None:
+    """Return the report of a failure that may have come after the execution, which is the preferred report."""
+    first = ordered[0]
+    if first.channel is not Channel.DRIVER or first.checkpoint.header.status is not CheckpointStatus.COMPLETED:
+        return None
+    return next((r for r in ordered if r.checkpoint.header.status is CheckpointStatus.FAILED), None)
+
+
+def _with_times_of(failure: Checkpoint, execution: Checkpoint) -> Checkpoint:
+    times = {name: getattr(execution.header, name) for name in _TIMES}
+    return replace(failure, header=replace(failure.header, **times))
 
 
 def _preference(report: BatchReport) -> tuple[int, bool, int, str]:

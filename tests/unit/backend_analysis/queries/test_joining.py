@@ -127,15 +127,34 @@ def test_a_measured_failure_is_preferred_to_a_reconstructed_one():
     assert (found.checkpoint.header.end_to_end_duration_ms, found.disagreements) == (780, ())
 
 
-def test_a_batch_that_one_channel_only_guessed_to_have_failed_completed():
-    guess = report(Channel.LISTENER, header={"status": CheckpointStatus.FAILED}, number_basis=Basis.RECONSTRUCTED)
+def guessed_failure(*, reason="no space left", at=AT + timedelta(seconds=2)):
+    """What a listener reports of the batch in which its query failed."""
+    ended = {"status": CheckpointStatus.FAILED, "failure_message": reason, "failed_at": at}
+    header = ended | {"triggered_at": AT - timedelta(seconds=3), "end_to_end_duration_ms": None}
+    return report(Channel.LISTENER, Checkpoint(BATCH.header), header=header, number_basis=Basis.RECONSTRUCTED)
 
-    found = joined_of(guess, report(Channel.DRIVER, EXECUTION))
 
-    assert found.checkpoint == EXECUTION
-    assert differences(guess, report(Channel.DRIVER, EXECUTION)) == {
-        "status": [("driver", "completed"), ("listener", "failed, reconstructed")]
+def test_a_completed_execution_does_not_hide_that_its_batch_failed():
+    guess, measured = guessed_failure(), report(Channel.DRIVER, EXECUTION)
+
+    found = joined_of(guess, measured)
+
+    header = found.checkpoint.header
+    assert (header.status, header.failure_message) == (CheckpointStatus.FAILED, "no space left")
+    times = (EXECUTION.header.triggered_at, EXECUTION.header.end_to_end_duration_ms)
+    assert (header.triggered_at, header.end_to_end_duration_ms) == times
+    assert dict(found.origins) == {
+        **dict.fromkeys(("status", "error", "end"), "listener"),
+        **dict.fromkeys(("trigger", "duration"), "driver"),
     }
+    (said,) = found.disagreements
+    assert (said.name, [v.target for v in said.values]) == ("status", ["listener", "driver"])
+
+
+def test_a_failure_that_was_only_guessed_yields_to_a_channel_that_measured_the_whole_batch():
+    found = joined_of(guessed_failure(), report(Channel.HISTORY_SERVER), report(Channel.DRIVER, EXECUTION))
+
+    assert found.checkpoint == BATCH
 
 
 def test_an_open_batch_yields_to_its_end():

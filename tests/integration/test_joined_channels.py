@@ -243,6 +243,67 @@ async def test_the_next_run_belongs_to_the_same_job_whichever_channel_is_first(r
     assert await rows(engine, "SELECT count(DISTINCT job_id) FROM checkpoints") == [(1,)]
 
 
+async def test_another_query_of_the_same_name_is_another_job_while_the_first_one_runs(report, engine):
+    await report("listener", batch(0))
+    await report("history", batch(0))
+    await report("history", batch(0, rows=5), run=CLONE)
+    ended = {"state": JobState.ENDED, "engine_state": "STOPPED", "ended_at": NOW + timedelta(seconds=5)}
+    await report("listener", **ended)
+    await report("history", batch(1), run=CLONES[1])
+
+    found = await rows(engine, "SELECT engine_run_id, name FROM jobs JOIN runs ON job_id = jobs.id ORDER BY 1")
+    assert found == [(RUNS[0], "orders"), (CLONE, "etl: orders"), (CLONES[1], "etl: orders")]
+
+
+async def test_a_query_that_begins_anew_from_another_checkpoint_location_stays_the_same_job(report, engine):
+    ended = {"state": JobState.ENDED, "engine_state": "STOPPED", "ended_at": NOW + timedelta(seconds=5)}
+    await report("history", batch(0), **ended)
+    await report("listener", batch(0), **ended)
+    await report("history", batch(0, rows=5), run=CLONE)
+
+    assert len(await rows(engine, "SELECT DISTINCT job_id FROM runs")) == 1
+
+
+async def test_a_run_that_a_channel_reports_once_and_ended_has_its_end_and_the_name_of_that_channel(report, engine):
+    await report("listener", batch(0))
+    await report("history", batch(0))
+    ended = {"state": JobState.ENDED, "engine_state": "FINISHED", "ended_at": NOW + timedelta(seconds=5)}
+    await report("history", batch(0), batch(1), run=RUNS[1], **ended)
+
+    run = "run_id IN (SELECT id FROM runs WHERE engine_run_id = :run)"
+    events = await rows(engine, f"SELECT text FROM job_events WHERE kind = 'run-ended' AND {run}", run=RUNS[1])
+    assert events == [("ended FINISHED",)]
+    (channel,) = await rows(engine, f"SELECT name, own_job_id FROM run_channels WHERE {run}", run=RUNS[1])
+    of_history = await rows(
+        engine,
+        "SELECT name, own_job_id FROM run_channels WHERE name = 'etl: orders' AND run_id IN "
+        "(SELECT id FROM runs WHERE engine_run_id = :run)",
+        run=RUNS[0],
+    )
+    assert [channel] == of_history
+
+
+async def test_a_write_of_very_many_new_runs_holds_few_locks(engine):
+    reported = [
+        JobObservation(EngineRunId(f"{QUERY}/{n}"), "orders", started_at=NOW, state=JobState.RUNNING, engine_state="")
+        for n in range(20_000)
+    ]
+    seen = Observation(
+        target_id="t",
+        observed_at=NOW,
+        engine=SPARK_HISTORY,
+        engine_version="4.3.0",
+        jobs=tuple(reported),
+        cost=PollCost(0, 0, 0),
+    )
+    async with engine.begin() as connection:
+        raw = (await connection.get_raw_connection()).driver_connection
+        await places_of(raw.cursor(), [seen])
+        held = (await connection.execute(text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"))).scalar()
+
+    assert 0 < held <= 256
+
+
 async def test_the_end_counts_that_one_channel_has_seen(report, engine):
     await report("driver", execution(0))
     await report(

@@ -11,6 +11,7 @@ values (``analysis.queries.joining``). A run with one channel costs one index sc
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Text, and_, bindparam, delete, func, literal_column, select, true
+from sqlalchemy import Integer, Text, and_, bindparam, delete, func, literal_column, select, true
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
@@ -46,11 +47,14 @@ _RUN, _CHANNEL, _TARGET = tables.runs.c, run_channels.c, tables.targets.c
 _HEADER, _BATCH, _HEALTH = tables.checkpoints.c, tables.micro_batches.c, tables.target_health.c
 _CHECKPOINT: Final[TypeAdapter[Checkpoint]] = TypeAdapter(Checkpoint)
 
-# Two targets that report a new run at once wait for each other, so that one of them finds the run of the other.
+# Two targets that report a new run at once wait for each other, so that one of them finds the run of the other. Several
+# runs share a key, because the number of locks that a transaction can hold is limited.
+_LOCK_KEYS = 256
+_LOCK_SPACE = 35
 _LOCK_NEW = sql_of(
     select(
         func.pg_advisory_xact_lock(
-            func.hashtextextended(func.unnest(bindparam("runs", type_=ARRAY(Text))), literal_column("0"))
+            literal_column(str(_LOCK_SPACE)), func.unnest(bindparam("keys", type_=ARRAY(Integer)))
         )
     )
 )
@@ -70,6 +74,11 @@ _JOBS_BEFORE = sql_of(
     .where(one_of(_CHANNEL.own_job_id, "jobs"))
     .group_by(_CHANNEL.own_job_id, _QUERY, _RUN.job_id)
     .order_by(func.max(_RUN.started_at))
+)
+_JOBS_WITH_RUNS = sql_of(
+    select(_RUN.job_id, func.bool_or(_RUN.state != bindparam("ended", type_=Text)))
+    .where(one_of(_RUN.job_id, "jobs"))
+    .group_by(_RUN.job_id)
 )
 _IS_WATCHED = and_(_TARGET.removed_at.is_(None), _TARGET.is_enabled).label("is_watched")
 _CHANNELS = sql_of(
@@ -155,16 +164,18 @@ async def places_of(cursor: Cursor, observations: Iterable[Observation]) -> Plac
     if not wanted:
         return {}
     run_ids = sorted({job.engine_run_id for _, job in wanted})
-    await cursor.execute(_LOCK_NEW, {"runs": run_ids})
-    await cursor.execute(_STORED, {"runs": run_ids})
-    stored: dict[str, list[tuple[StoredRun, bool]]] = defaultdict(list)
-    for engine_run_id, run, job, is_shared in await cursor.fetchall():
-        stored[engine_run_id].append((StoredRun(run_id=run, job_id=job), is_shared))
+    stored = await _stored(cursor, run_ids)
+    unknown = [run_id for run_id in run_ids if run_id not in stored]
+    if unknown:
+        keys = {zlib.crc32(run_id.encode(errors="replace")) % _LOCK_KEYS for run_id in unknown}
+        # All writers lock in the same order, so that they cannot deadlock.
+        await cursor.execute(_LOCK_NEW, {"keys": sorted(keys)})
+        stored |= await _stored(cursor, unknown)
     places: dict[tuple[TargetId, EngineRunId], Place] = {}
     new: list[tuple[TargetId, EngineRunId, str, str]] = []
     for observation, job in wanted:
         own_id = stored_run_id(observation.target_id, observation.engine, job)
-        known = stored[job.engine_run_id]
+        known = stored.get(job.engine_run_id, [])
         own = next((Place(run, is_shared) for run, is_shared in known if run.run_id == own_id), None)
         if own is None and known:
             own = Place(known[0][0], True)
@@ -175,6 +186,15 @@ async def places_of(cursor: Cursor, observations: Iterable[Observation]) -> Plac
     if new:
         places |= await _places_of_new(cursor, new)
     return places
+
+
+async def _stored(cursor: Cursor, run_ids: Sequence[str]) -> dict[str, list[tuple[StoredRun, bool]]]:
+    """Return the stored runs with these ids of the engine, and whether each has several channels."""
+    await cursor.execute(_STORED, {"runs": run_ids})
+    stored: dict[str, list[tuple[StoredRun, bool]]] = defaultdict(list)
+    for engine_run_id, run, job, is_shared in await cursor.fetchall():
+        stored[engine_run_id].append((StoredRun(run_id=run, job_id=job), is_shared))
+    return dict(stored)
 
 
 async def _places_of_new(cursor: Cursor, new: Sequence[tuple[TargetId, EngineRunId, str, str]]) -> Places:
@@ -190,6 +210,11 @@ async def _places_of_new(cursor: Cursor, new: Sequence[tuple[TargetId, EngineRun
     before: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for own_job, query, job in await cursor.fetchall():
         before[own_job].append((query, job))
+    jobs = set(before) | {job for known in before.values() for _, job in known}
+    is_open: dict[str, bool] = {}
+    if jobs:
+        await cursor.execute(_JOBS_WITH_RUNS, {"jobs": sorted(jobs), "ended": JobState.ENDED.value})
+        is_open = dict(await cursor.fetchall())
     places: dict[tuple[TargetId, EngineRunId], Place] = {}
     first: dict[EngineRunId, StoredRun] = {}
     for target, engine_run_id, own_id, name in sorted(new, key=lambda n: (n[1], n[3])):
@@ -199,18 +224,29 @@ async def _places_of_new(cursor: Cursor, new: Sequence[tuple[TargetId, EngineRun
         if engine_run_id in first:
             places[target, engine_run_id] = Place(first[engine_run_id], True)
             continue
-        job = _job_before(before[own_job], engine_run_id) or own_job
+        job = _job_before(own_job, before[own_job], engine_run_id, is_open)
         first[engine_run_id] = StoredRun(run_id=own_id, job_id=job)
         places[target, engine_run_id] = Place(first[engine_run_id], job != own_job)
     return places
 
 
-def _job_before(before: Sequence[tuple[str, str]], engine_run_id: EngineRunId) -> str | None:
-    """Return the job to which the channel's earlier runs belong: of this query, or else if they all belong to one."""
+def _job_before(
+    own_job: str, before: Sequence[tuple[str, str]], engine_run_id: EngineRunId, is_open: Mapping[str, bool]
+) -> str:
+    """Return the job to which the channel's earlier runs belong: of this query, or else if they all belong to one.
+
+    A query with another id is another query if a run of that job is open, or if the channel has a job of its own with
+    this name. ``is_open`` has the jobs that have runs.
+    """
     query = engine_run_id.partition("/")[0]
     of_query = [job for known, job in before if known == query]
     jobs = {job for _, job in before}
-    return of_query[-1] if of_query else jobs.pop() if len(jobs) == 1 else None
+    if of_query:
+        return of_query[-1]
+    if len(jobs) != 1 or own_job in is_open:
+        return own_job
+    (job,) = jobs
+    return own_job if is_open.get(job, False) else job
 
 
 async def join_runs(cursor: Cursor, runs: Sequence[RunToWrite], now: datetime) -> Joined:
@@ -237,7 +273,9 @@ async def join_runs(cursor: Cursor, runs: Sequence[RunToWrite], now: datetime) -
     for run in shared:
         run_id = run.key.run_id
         known = channels[run_id]
-        if not known:
+        # The row of a run that this write has made has no channel before this one.
+        is_first = not known and current[run_id]["target_id"] == run.report.target.id
+        if not known and not is_first:
             first = _first_channel(run_id, current[run_id])
             known[first["target_id"]] = first
             written.append(first)

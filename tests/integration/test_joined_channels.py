@@ -362,6 +362,19 @@ async def test_removing_one_target_keeps_the_job_and_its_history(report, engine,
     assert [b["checkpoint_id"] for b in job["batches"]] == [0, 1]
 
 
+async def test_removing_a_target_does_not_end_a_run_that_one_of_the_others_no_longer_lists(report, engine, targets):
+    await report("listener", batch(0))
+    await report("driver", execution(0))
+    await report("history", batch(0))
+    gone = {"state": JobState.ENDED, "engine_state": "NOT LISTED", "ended_at": NOW + timedelta(seconds=5)}
+    await report("history", **gone)
+
+    await TargetRepository(engine).remove(targets["listener"], at=report.at)
+
+    job = await page(engine, report.at)
+    assert (job["state"], job["target_name"]) == ("running", "driver")
+
+
 async def test_a_collector_that_starts_anew_knows_the_runs_that_its_target_reports_beside_another(
     report, engine, targets
 ):

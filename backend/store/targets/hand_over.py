@@ -8,7 +8,7 @@ from sqlalchemy import and_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.domain.observation import JobState
+from backend.domain.observation import NOT_LISTED, JobState
 from backend.store.postgres.statements import one_of
 from backend.store.schema import tables
 from backend.store.schema.watch_tables import run_channels
@@ -23,6 +23,8 @@ _OTHERS = (
     .order_by(
         _CHANNEL.run_id,
         _TARGET.is_enabled.desc(),
+        # A target that no longer lists the run does not know whether it has ended.
+        _CHANNEL.engine_state == NOT_LISTED,
         and_(_CHANNEL.state == JobState.ENDED.value, _CHANNEL.ended_at.is_not(None)).desc(),
         _CHANNEL.heard_at.desc(),
     )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import text
 
+from backend.domain.batch_work import BatchWork
 from backend.domain.channel import Channel
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.engines import SPARK, SPARK_DRIVER, SPARK_HISTORY
@@ -349,6 +350,18 @@ async def test_a_channel_with_newer_batches_speaks_for_a_silent_listener_until_i
     assert [b["checkpoint_id"] for b in heard["batches"]] == [0, 12, 13]
 
 
+async def test_a_silent_listener_is_a_silent_target_while_another_channel_speaks(report, engine):
+    await report("listener", batch(0), after_s=20)
+    await report("history", batch(0))
+    await report("history", batch(12), after_s=130)
+
+    async with asking(api_over(engine, SteppingClock(report.at))) as client:
+        found = (await client.get("/api/v1/targets")).json()["items"]
+
+    states = {target["name"]: target["health"]["state"] for target in found}
+    assert (states["listener"], states["history"]) == ("silent", "ok")
+
+
 async def test_removing_one_target_keeps_the_job_and_its_history(report, engine, targets):
     await report("listener", batch(0))
     ended = {"state": JobState.ENDED, "engine_state": "STOPPED", "ended_at": NOW + timedelta(seconds=5)}
@@ -373,6 +386,21 @@ async def test_removing_a_target_does_not_end_a_run_that_one_of_the_others_no_lo
 
     job = await page(engine, report.at)
     assert (job["state"], job["target_name"]) == ("running", "driver")
+
+
+async def test_the_links_to_spark_stay_when_a_listener_joins(report, engine):
+    async def links():
+        job = await page(engine, report.at)
+        async with asking(api_over(engine, SteppingClock(report.at))) as client:
+            found = (await client.get(f"/api/v1/jobs/{job['id']}/links", params={"checkpoint_id": 0})).json()
+        return [(link["name"], link["url"]) for link in found["items"] if link["origin"] == "engine"]
+
+    await report("history", batch(0, work=BatchWork("app-1", None, 40, (11,), 1, 0, 800, ())))
+    alone = await links()
+    await report("listener", batch(0))
+
+    assert await links() == alone
+    assert any(url and url.startswith("http://history:4040/") for _, url in alone)
 
 
 async def test_a_collector_that_starts_anew_knows_the_runs_that_its_target_reports_beside_another(

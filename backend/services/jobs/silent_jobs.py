@@ -10,14 +10,16 @@ from the last push.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis.words import sentences as say
+from backend.domain.ids import RunId
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin, TargetState
+from backend.store.jobs.channels import unheard_listeners
 from backend.store.jobs.reader import JobRecord, list_current
 from backend.store.targets.targets import TargetRecord
 
@@ -50,14 +52,37 @@ def as_heard(record: JobRecord, now: datetime) -> JobRecord:
     return replace(record, target_state=TargetState.SILENT, run=replace(record.run, state=JobState.UNKNOWN))
 
 
+@dataclass(frozen=True, slots=True)
+class SilentListener:
+    """A listener that has sent nothing for ``silent_for`` about a job whose state another target reports."""
+
+    target_id: str
+    job_name: str
+    silent_for: timedelta
+
+
+async def silent_listeners(
+    connection: AsyncConnection, records: Sequence[JobRecord], now: datetime
+) -> list[SilentListener]:
+    """Return the silent listeners of the current runs of these jobs, which other targets report too."""
+    names = {record.run.id: record.name for record in records}
+    found = await unheard_listeners(connection, names, now - SILENT_AFTER)
+    return [SilentListener(target, names[RunId(run)], now - heard_at) for run, target, heard_at in found]
+
+
 def targets_as_heard(
-    targets: Sequence[TargetRecord], records: Sequence[JobRecord], now: datetime
+    targets: Sequence[TargetRecord],
+    records: Sequence[JobRecord],
+    now: datetime,
+    listeners: Sequence[SilentListener] = (),
 ) -> list[TargetRecord]:
-    """Return the targets. A target in state OK that has a silent job gets the state ``silent``.
+    """Return the targets. A target in state OK that has a silent job or listener gets the state ``silent``.
 
     ``records`` are the jobs as they are stored.
     """
     silent: dict[str, list[tuple[timedelta, str]]] = {}
+    for listener in listeners:
+        silent.setdefault(listener.target_id, []).append((listener.silent_for, listener.job_name))
     for record in records:
         if (silent_for := silence_of(record, now)) is not None:
             silent.setdefault(record.run.target_id, []).append((silent_for, record.name))
@@ -71,7 +96,8 @@ async def hear(connection: AsyncConnection, targets: Sequence[TargetRecord], now
     """
     if not any(t.origin is TargetOrigin.PUSH and t.state is TargetState.OK for t in targets):
         return list(targets)
-    return targets_as_heard(targets, await list_current(connection), now)
+    records = await list_current(connection)
+    return targets_as_heard(targets, records, now, await silent_listeners(connection, records, now))
 
 
 def _silent(target: TargetRecord, found: list[tuple[timedelta, str]], now: datetime) -> TargetRecord:

@@ -33,7 +33,7 @@ from backend.services.history_forecast import HistoryForecast
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import JobHead
 from backend.services.jobs.fleet import FleetService
-from backend.services.jobs.silent_jobs import targets_as_heard
+from backend.services.jobs.silent_jobs import silent_listeners, targets_as_heard
 from backend.services.metrics.counting import EndedCounter
 from backend.services.metrics.writing import Exported, JobValues, LeftOut, StoreValues, metrics_of
 from backend.store.alerts.deliveries import due_deliveries
@@ -143,9 +143,10 @@ class FleetMetrics:
             watched, unread = await self._sources.jobs.refresh(connection)
             await self._count(connection, now)
             due_count, due_since = await due_deliveries(connection)
-        heads = {w.job.record.id: w.job for w in watched}
-        records = {job_id: h.record for job_id, h in heads.items()} | {JobId(r.id): r for r in unread}
-        targets = targets_as_heard(await self._targets.list_all(), list(records.values()), now)
+            heads = {w.job.record.id: w.job for w in watched}
+            records = {job_id: h.record for job_id, h in heads.items()} | {JobId(r.id): r for r in unread}
+            listeners = await silent_listeners(connection, list(records.values()), now)
+        targets = targets_as_heard(await self._targets.list_all(), list(records.values()), now, listeners)
         forecast = await self._sources.history.read()
         chosen, left_out = _chosen(rows, self._jobs_max)
         self._counter.forget_others(frozenset(JobId(row.id) for row in rows))

@@ -20,6 +20,7 @@ from backend.services.jobs.reader import TimeRange, bounded
 from backend.services.targets.places import Place, place_of
 from backend.store.checkpoints.micro_batches import batches_of, newest_work
 from backend.store.checkpoints.reader import CheckpointRecord, get_checkpoint
+from backend.store.jobs.channels import web_ui_of
 from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
 from backend.store.postgres.connections import reading
 from backend.store.targets.links import TargetLinks, links_of_target
@@ -66,6 +67,10 @@ class LinkService:
             record = await get_job(connection, job_id)
             run = record.run if query.run_id is None else await get_run(connection, job_id, query.run_id)
             target = await links_of_target(connection, run.target_id)
+            ui, ui_target = run.engine.web_ui, target
+            other = await web_ui_of(connection, run.id, has_ended=run.state is JobState.ENDED) if ui is None else None
+            if other is not None:
+                ui, ui_target = other[1], await links_of_target(connection, other[0])
             place, chosen = None, None
             if query.vertex_id is not None:
                 place = await place_of(connection, run, query.vertex_id, query.subtask)
@@ -76,7 +81,7 @@ class LinkService:
                 ended_at = header.failed_at or header.latest_ack_at or engine_now
                 until = min(ended_at + _AROUND, max(engine_now, ended_at))
                 wanted = TimeRange(wanted.since or header.triggered_at - _AROUND, wanted.until or until)
-            work = await _work_of(connection, run, chosen)
+            work = await _work_of(connection, run, ui, chosen)
         since, until = bounded(wanted, engine_now)
         values = _values(record, run, target, place, since, until)
         values["checkpoint"] = _text(query.checkpoint_id)
@@ -88,7 +93,7 @@ class LinkService:
             subtask=query.subtask,
             since=since,
             until=until,
-            items=[*_of_engine(run, target, values), *_of_target(target, values)],
+            items=[*_of_engine(run, ui, ui_target, values), *_of_target(target, values)],
             as_of=now,
         )
 
@@ -120,10 +125,10 @@ def _values(
 
 
 async def _work_of(
-    connection: AsyncConnection, run: RunRecord, chosen: CheckpointRecord | None
+    connection: AsyncConnection, run: RunRecord, ui: WebUi | None, chosen: CheckpointRecord | None
 ) -> dict[str, str | None]:
     """Return the values in links to Spark's own pages: of the chosen batch, and else of the application only."""
-    if run.engine.web_ui not in (WebUi.SPARK_DRIVER, WebUi.SPARK_HISTORY):
+    if ui not in (WebUi.SPARK_DRIVER, WebUi.SPARK_HISTORY):
         return {}
     known = {} if chosen is None else await batches_of(connection, [chosen.place])
     own = None if chosen is None or chosen.place not in known else known[chosen.place].work
@@ -141,15 +146,20 @@ async def _work_of(
     }
 
 
-def _of_engine(run: RunRecord, target: TargetLinks, values: Mapping[str, str | None]) -> list[LinkOut]:
-    """Return the pages of the engine's web UI. Pages that need a vertex are left out if none is chosen."""
-    if run.engine.web_ui is None:
+def _of_engine(
+    run: RunRecord, ui: WebUi | None, target: TargetLinks, values: Mapping[str, str | None]
+) -> list[LinkOut]:
+    """Return the pages of the engine's web UI, which is that of the target.
+
+    Pages that need a vertex are left out if none is chosen.
+    """
+    if ui is None:
         return []
     root = target.ui_url or _without_credentials(target.url)
     is_over = run.state is JobState.ENDED
     known = {**values, "state": "completed" if is_over else "running"}
     links = []
-    for page in PAGES[run.engine.web_ui]:
+    for page in PAGES[ui]:
         if is_over and page.is_of_process:
             links.append(LinkOut(name=page.name, origin="engine", url=None, reason="the run has ended"))
             continue

@@ -10,8 +10,10 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.channel import BatchReport, Channel
+from backend.domain.ids import TargetId
 from backend.domain.observation import JobState
 from backend.domain.stored_form import engine_from
+from backend.domain.web_ui import WebUi
 from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
 from backend.store.jobs.joining import reports_in
 from backend.store.postgres.statements import one_of
@@ -20,6 +22,7 @@ from backend.store.schema.rows import value_of
 from backend.store.schema.watch_tables import run_channels
 
 _CHANNEL, _TARGET = run_channels.c, tables.targets.c
+_RUNS = tables.runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,50 @@ async def channels_of(connection: AsyncConnection, run_id: str) -> list[ChannelR
         for row in rows
     ]
     return sorted(found, key=lambda c: (c.channel.rank, c.target_name))
+
+
+async def web_ui_of(connection: AsyncConnection, run_id: str, *, has_ended: bool) -> tuple[TargetId, WebUi] | None:
+    """Return the target whose web UI has the pages of a run that several targets report, or None if none has.
+
+    A driver has the most recent pages while the run is open, and none after its end.
+    """
+    found = []
+    for row in (await connection.execute(_OF_RUN, {"run": run_id})).mappings():
+        engine = engine_from(row["capabilities"], "", None)
+        if engine.web_ui is not None and row["removed_at"] is None:
+            is_last = (engine.channel is Channel.DRIVER) is has_ended
+            found.append((not row["is_enabled"], is_last, row["target_name"], row["target_id"], engine.web_ui))
+    if not found:
+        return None
+    *_, target_id, web_ui = min(found)
+    return TargetId(target_id), web_ui
+
+
+_UNHEARD = (
+    select(_CHANNEL.run_id, _CHANNEL.target_id, _CHANNEL.capabilities, _CHANNEL.heard_at)
+    .join_from(run_channels, _RUNS, _RUNS.c.id == _CHANNEL.run_id)
+    .where(
+        one_of(_CHANNEL.run_id, "runs"),
+        _RUNS.c.target_id != _CHANNEL.target_id,
+        _RUNS.c.state != JobState.ENDED.value,
+        _CHANNEL.state != JobState.ENDED.value,
+        _CHANNEL.heard_at < bindparam("before"),
+    )
+)
+
+
+async def unheard_listeners(
+    connection: AsyncConnection, run_ids: Iterable[str], before: datetime
+) -> list[tuple[str, str, datetime]]:
+    """Return the listeners that were last heard before a time, of those of these runs that are open.
+
+    Each is the id of its run, that of its target, and when it was last heard on our clock. A listener is left out if
+    the run has the state that it reports.
+    """
+    rows = (await connection.execute(_UNHEARD, {"runs": list(run_ids), "before": before})).all()
+    return [
+        (run, target, heard_at) for run, target, stored, heard_at in rows if engine_from(stored, "", None).is_pushed
+    ]
 
 
 _REPORTS = of_places(tables.micro_batches).where(tables.micro_batches.c.reports.is_not(None))

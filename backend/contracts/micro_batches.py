@@ -132,8 +132,8 @@ class MicroBatchOut(Model):
     work: BatchWorkOut | None = None
     """Its Spark jobs and stages. Null if the channel does not report them, or if the batch was not chosen.
 
-    Chosen are the first batch of a run that is read, slow batches of one second or longer, and one of the long ones
-    every 15 s.
+    Chosen are the first batch of a run that is read, each batch that takes 1 s or longer and 1.5 times the median of up
+    to 20 batches before it, and one batch of 1 s or longer every 15 s.
     """
 
 

@@ -23,6 +23,9 @@ from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
 from backend.store.jobs.channels import channels_of, names_of, reports_of
 from backend.store.jobs.reader import JobRecord
 
+_RECONSTRUCTED = ", reconstructed"
+"""So ends the status of a channel that did not measure it (``analysis.queries.joining``)."""
+
 
 async def with_batches(
     connection: AsyncConnection, records: Sequence[CheckpointRecord]
@@ -84,7 +87,7 @@ def _of_channels(
 
 def _disagreement_out(number: int, disagreement: Disagreement, names: Mapping[str, str]) -> DisagreementOut:
     kinds = [value.channel for value in disagreement.values]
-    parts = [f"{v.text} ({_called(v, kinds, names)})" for v in disagreement.values]
+    parts = [_said(v, _called(v, kinds, names)) for v in disagreement.values]
     return DisagreementOut(
         name=disagreement.name,
         values=[
@@ -92,6 +95,12 @@ def _disagreement_out(number: int, disagreement: Disagreement, names: Mapping[st
         ],
         sentence=f"Batch {number}: {disagreement.name} {', '.join(parts)}",
     )
+
+
+def _said(value: ChannelValue, channel: str) -> str:
+    """Return a value with its channel, and with its basis beside the channel, or it reads as another value."""
+    text = value.text.removesuffix(_RECONSTRUCTED)
+    return f"{text} ({channel}{_RECONSTRUCTED if text != value.text else ''})"
 
 
 def _called(value: ChannelValue, kinds: Sequence[Channel], names: Mapping[str, str]) -> str:

@@ -19,8 +19,8 @@ _UNEVEN = 3.0
 """A ratio of the longest task to the median one from which on it is marked (``analysis.queries.inside_jobs``)."""
 _NOT_KNOWN = (
     "The Spark jobs of this batch are not known. The event log and the driver's REST API have them, the listener does"
-    " not. They are kept of the first batch of a run, of slow batches of a second or longer, and of one long batch"
-    " every 15 s."
+    " not. They are kept of the first batch of a run, of batches that take 1 s or longer and 1.5 times the median of"
+    " those before, and of one batch of 1 s or longer every 15 s."
 )
 
 

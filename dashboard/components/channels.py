@@ -14,7 +14,7 @@ from backend.domain.channel import Channel
 from dashboard.components import cards, status
 from dashboard.palette import Tone
 
-_NONE = "reported the batch; the values are those of a channel above"
+_NONE = "reported the batch too; nothing of it is shown"
 _SHOWN_MAX = 10
 _TITLE = "Channels"
 _HINT = "several targets report this query; it is one job, and each batch is one row"
@@ -72,7 +72,7 @@ def _named(channel: ChannelOut | BatchChannelOut) -> str:
 
 def _state(channel: ChannelOut) -> str:
     word = "removed or paused" if not channel.is_watched else channel.state.value
-    return f"{word} (state of the job)" if channel.is_speaking else word
+    return f"{word} (this one decides the state that the job shows)" if channel.is_speaking else word
 
 
 def _table(heads: Sequence[str], body: Sequence[Component]) -> Component:

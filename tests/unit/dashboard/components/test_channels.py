@@ -64,7 +64,7 @@ def test_a_job_with_one_channel_has_no_card_of_them():
 def test_the_card_of_a_job_says_what_each_channel_reports_and_where_they_differ():
     words = texts(channels.of_job(job([LISTENER, HISTORY.model_copy(update={"is_watched": False})], [differing(7)])))
 
-    assert "running (state of the job)" in words
+    assert "running (this one decides the state that the job shows)" in words
     assert "removed or paused" in words
     assert "Batch 7: input rows 100 (listener), 120 (history server)" in words
 
@@ -88,4 +88,4 @@ def test_the_card_of_a_batch_says_which_values_are_from_which_channel():
     assert channels.of_batch(batch) is None
     words = texts(channels.of_batch(batch.model_copy(update={"channels": named})))
     assert "listener status, input rows" in words
-    assert "driver etl:4040 reported the batch" in words
+    assert "driver etl:4040 reported the batch too; nothing of it is shown" in words

@@ -22,7 +22,7 @@ _KILLED: Final = 137
 """The exit code of a process that was ended by SIGKILL: 128 + 9."""
 _TEXT: Final = re.compile(
     r"pod (\S{1,253}) of a TaskManager( of a session cluster)? \(address (\S{1,45})\) ended: "
-    r"(OOMKilled|Evicted|exit code 137)"
+    r"(OOMKilled|Evicted|exit code 137)(?:, [a-z ]+)?"
 )
 _UNKNOWN: Final = "unknown"
 _MAIN: Final = "flink-main-container"
@@ -40,6 +40,13 @@ class PodEndReason(StrEnum):
     """The node took the pod away, because the node itself lacked memory, disk space or the like."""
     KILLED = "exit code 137"
     """The process was killed, and Kubernetes does not say why."""
+
+
+_MEANINGS: Final[Mapping[PodEndReason, str]] = {
+    PodEndReason.OUT_OF_MEMORY: "it used more memory than its limit",
+    PodEndReason.EVICTED: "its node took it away",
+    PodEndReason.KILLED: "it was killed and the reason is not known",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,8 @@ class PodEnd:
         """The words of the event."""
         shared = " of a session cluster" if self.is_shared else ""
         address = self.address or _UNKNOWN
-        return f"pod {self.pod} of a TaskManager{shared} (address {address}) ended: {self.reason}"
+        why = f"{self.reason}, {_MEANINGS[self.reason]}"
+        return f"pod {self.pod} of a TaskManager{shared} (address {address}) ended: {why}"
 
 
 def read(at: datetime, text: str) -> PodEnd | None:

@@ -353,12 +353,17 @@ async def test_snapshots_and_ends_of_pods_are_noted_for_the_deployment_they_belo
         "http://session-rest.flink.svc:8081",
     }
     found = {(n.deployment, n.what.text) for n in notes.news if hasattr(n.what, "text")}
+    killed_for_memory = "OOMKilled, it used more memory than its limit"
     assert found == {
         ("eu-1/flink/payments", "Savepoint s1 completed: s3://bucket/savepoint-1"),
-        ("eu-1/flink/payments", "pod payments-taskmanager-1-1 of a TaskManager (address 10.1.2.3) ended: OOMKilled"),
+        (
+            "eu-1/flink/payments",
+            f"pod payments-taskmanager-1-1 of a TaskManager (address 10.1.2.3) ended: {killed_for_memory}",
+        ),
         (
             "eu-1/flink/session",
-            "pod session-taskmanager-1-1 of a TaskManager of a session cluster (address 10.1.2.3) ended: OOMKilled",
+            "pod session-taskmanager-1-1 of a TaskManager of a session cluster (address 10.1.2.3) "
+            f"ended: {killed_for_memory}",
         ),
     }
     assert len(happenings(notes)) == 3

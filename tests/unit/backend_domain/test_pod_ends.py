@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backend.domain.pod_ends import PodEndReason, ends_of, essence, read
@@ -17,7 +19,8 @@ def test_a_container_that_was_killed_for_its_memory_is_named_with_its_time():
 
     assert (end.reason, end.cluster, end.pod) == (PodEndReason.OUT_OF_MEMORY, "payments", "payments-taskmanager-1-2")
     assert end.at.isoformat() == "2026-11-30T14:00:00+00:00"
-    assert end.text == "pod payments-taskmanager-1-2 of a TaskManager (address 10.1.2.3) ended: OOMKilled"
+    said = "pod payments-taskmanager-1-2 of a TaskManager (address 10.1.2.3) ended: OOMKilled"
+    assert end.text == f"{said}, it used more memory than its limit"
 
 
 def test_an_end_now_and_an_end_before_are_two():
@@ -62,6 +65,16 @@ def test_a_pod_of_another_kind_has_no_end(labels):
     pod["metadata"]["labels"] = labels
 
     assert ends_of(essence(pod)) == ()
+
+
+@pytest.mark.parametrize("reason", PodEndReason)
+def test_each_reason_is_explained_and_read_back_also_from_a_text_without_the_explanation(reason):
+    (end,) = ends(**killed())
+    end = replace(end, reason=reason)
+    plain = end.text.partition(f"{reason}, ")
+
+    assert len(plain[2].split()) > 3
+    assert read(end.at, end.text) == read(end.at, plain[0] + reason) == replace(end, namespace="", cluster="")
 
 
 def test_the_text_of_an_end_is_read_back():

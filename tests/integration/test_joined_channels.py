@@ -389,6 +389,20 @@ async def test_removing_a_target_does_not_end_a_run_that_one_of_the_others_no_lo
     assert (job["state"], job["target_name"]) == ("running", "driver")
 
 
+async def test_pausing_the_target_that_speaks_lets_another_one_speak_at_once(report, engine, targets):
+    ended = {"state": JobState.ENDED, "engine_state": "STOPPED", "ended_at": NOW + timedelta(seconds=5)}
+    await report("listener", batch(0), **ended)
+    await report("history", batch(0), **ended)
+
+    await TargetRepository(engine).change(targets["listener"], is_enabled=False)
+    paused = await page(engine, report.at)
+    await TargetRepository(engine).change(targets["history"], is_enabled=False)
+    both = await page(engine, report.at)
+
+    assert (paused["state"], paused["target_name"], paused["target_state"]) == ("ended", "history", "ok")
+    assert (both["target_name"], both["target_state"]) == ("history", "paused")
+
+
 async def test_the_links_to_spark_stay_when_a_listener_joins(report, engine):
     async def links():
         job = await page(engine, report.at)

@@ -1,10 +1,10 @@
-"""Gives the runs of a target that is removed to another target that reports them too."""
+"""Gives the runs of a target that is removed or paused to another target that reports them too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import and_, select, update
+from sqlalchemy import Boolean, and_, bindparam, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,7 +19,14 @@ _OTHERS = (
     select(run_channels)
     .ext(distinct_on(_CHANNEL.run_id))
     .join_from(run_channels, tables.targets, _TARGET.id == _CHANNEL.target_id)
-    .where(_TARGET.removed_at.is_(None), ~one_of(_CHANNEL.target_id, "removed"))
+    .where(
+        _TARGET.removed_at.is_(None),
+        or_(
+            ~bindparam("is_paused", type_=Boolean),
+            and_(_TARGET.is_enabled, _CHANNEL.engine_state != NOT_LISTED),
+        ),
+        ~one_of(_CHANNEL.target_id, "removed"),
+    )
     .order_by(
         _CHANNEL.run_id,
         _TARGET.is_enabled.desc(),
@@ -38,6 +45,9 @@ _HAND_OVER = (
 )
 
 
-async def hand_over(connection: AsyncConnection, removed: Iterable[str]) -> None:
-    """Let another channel say the state of the runs of these targets. The runs keep their job and their history."""
-    await connection.execute(_HAND_OVER, {"removed": list(removed)})
+async def hand_over(connection: AsyncConnection, removed: Iterable[str], *, is_paused: bool = False) -> None:
+    """Let another channel say the state of the runs of these targets. The runs keep their job and their history.
+
+    If the targets are only paused, another target gets their runs only if it is watched and lists them.
+    """
+    await connection.execute(_HAND_OVER, {"removed": list(removed), "is_paused": is_paused})

@@ -258,6 +258,8 @@ class TargetRepository:
                 await _check_links(connection, target_id, links_version)
             if changed:
                 await connection.execute(_CHANGE, {"target": target_id} | changed)
+            if is_enabled is False:
+                await hand_over(connection, [target_id], is_paused=True)
             return await _get(connection, target_id)
 
     async def remove(self, target_id: str, *, at: datetime, is_foreign: bool = False) -> None:

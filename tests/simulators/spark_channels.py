@@ -1,10 +1,11 @@
 """Reads the same queries through all channels at once, and compares every value that two channels share.
 
 ``make test-spark-channels [SPARK="3.5 4.3"]`` does it. It runs the queries of ``spark_query.py`` as ``spark_versions``
-does, in ``build/spark``. The channels are the listener in Python, the jar, the driver's REST API while it runs, a
-history server that is started afterwards, the folder of event logs, and the checkpoint folders. It prints a table of
-the values by channel: how many equal those of the listener in Python and, if any, how many differ. It ends with code 1
-if one differs.
+does, in ``build/spark``: the usual ones, and those of many real applications, with two threads and on a cluster with
+two workers (``ARGS="--where usual"``, ``local`` or ``cluster`` runs one of the three). The channels are the listener in
+Python, the jar, the driver's REST API while it runs, a history server that is started afterwards, the folder of event
+logs, and the checkpoint folders. It prints a table of the values by channel: how many equal those of the listener in
+Python and, if any, how many differ. It ends with code 1 if one differs.
 
 The driver has the SQL execution of a batch, which must lie within the batch. The checkpoint folder has the watermark
 and the number of batches that were committed. Its offsets must have been written while the batch ran.
@@ -14,12 +15,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,7 +39,7 @@ from backend.domain.connection import ANYWHERE
 from backend.domain.errors import BarrierscopeError
 from backend.domain.micro_batch import MicroBatch
 from backend.domain.target import TargetOrigin
-from backend.pipeline.java import JavaRuntime, find_java
+from backend.pipeline.java import JavaRuntime, SparkRuntime, find_java
 from collectors.spark import listener
 from collectors.spark.checkpoint_folder import CheckpointFolder, read_folder
 from collectors.spark.jar import path
@@ -44,10 +47,15 @@ from collectors.spark.kind import SPARK
 from tests.simulators.spark_versions import QUERY, TIMEOUT_S, environment
 from tests.support.collector_targets import Row
 from tests.support.pushing import accepting_pushes
+from tests.support.spark_cluster import standalone_cluster
 
 VERSIONS = ("3.5", "4.3")
 PYTHON, JAR, HISTORY, LOGS, DRIVER, FOLDER = "Python", "jar", "history", "logs", "driver", "folder"
 CHANNELS = (PYTHON, JAR, HISTORY, LOGS, DRIVER, FOLDER)
+USUAL, LOCAL, CLUSTER = "usual", "local", "cluster"
+"""The usual queries, and those of many real applications with two threads and on a cluster with two workers."""
+_USUAL = ("stateful", "stateless", "left")
+_TRANSFORM = Path(__file__).parent / "java" / "shapes" / "Counting.java"
 _OF_CHANNEL = {PYTHON: Channel.LISTENER, JAR: Channel.LISTENER, HISTORY: Channel.HISTORY_SERVER}
 _OPENS = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "sun.nio.ch")
 _WITHIN = "execution within the batch"
@@ -138,7 +146,10 @@ def _is_stopped(first: Batches, key: tuple[str, int]) -> bool:
 
 
 def _compare_folder(result: Shared, folder: CheckpointFolder, first: Batches) -> None:
-    mine = {number: c for (run, number), c in first.items() if run.partition("/")[0] == folder.query_id}
+    # A query that was started again repeats the batch in which it failed, and keeps the offsets that it wrote before.
+    own = [(n, c) for (run, n), c in first.items() if run.partition("/")[0] == folder.query_id]
+    mine = dict(sorted(own, key=lambda one: one[1].header.triggered_at))
+    repeated = {number for number, count in Counter(number for number, _ in own).items() if count > 1}
     for number, checkpoint in sorted(mine.items()):
         header, batch = checkpoint.header, checkpoint.batch or MicroBatch()
         where = f"{FOLDER} {folder.query_id} {number}"
@@ -153,7 +164,7 @@ def _compare_folder(result: Shared, folder: CheckpointFolder, first: Batches) ->
         if watermark is not None or entry.watermark_at is not None:
             line = f"{where}: watermark {entry.watermark_at} and {watermark}"
             result.note("watermark", FOLDER, is_equal=entry.watermark_at == watermark, line=line)
-        if entry.triggered_at is not None:
+        if entry.triggered_at is not None and number not in repeated:
             after = entry.triggered_at - header.triggered_at
             is_within = timedelta(0) <= after <= timedelta(milliseconds=header.end_to_end_duration_ms or 0)
             result.note(_OFFSETS, FOLDER, is_equal=is_within, line=f"{where}: offsets {after} after the trigger")
@@ -204,10 +215,9 @@ def history_server(python: Path, logs: Path) -> Iterator[str]:
     java = find_java(os.environ, logs.parent / "java")
     if not isinstance(java, JavaRuntime):
         raise RuntimeError("there is no Java runtime")
-    home = subprocess.check_output([str(python), "-c", "import pyspark; print(pyspark.__path__[0])"], text=True).strip()
     port = free_port()
     command = [
-        *(f"{java.home}/bin/java", "-Xmx400m", "-cp", f"{home}/jars/*"),
+        *(f"{java.home}/bin/java", "-Xmx400m", "-cp", f"{_home(python)}/jars/*"),
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENS),
         *(f"-Dspark.history.fs.logDirectory=file://{logs}", f"-Dspark.history.ui.port={port}"),
         *("-Dspark.history.fs.update.interval=1s", "org.apache.spark.deploy.history.HistoryServer"),
@@ -229,20 +239,59 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def run(version: str, python: Path) -> Shared:
+def compiled(python: Path, folder: Path) -> Path:
+    """Compile the class of ``transformWithState`` against the jars of this Python, and return its jar."""
+    command = ["javac", "-nowarn", "-cp", f"{_home(python)}/jars/*", "-d", str(folder / "classes"), str(_TRANSFORM)]
+    subprocess.run(command, check=True)
+    jar = folder / "transform.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for one in sorted((folder / "classes").rglob("*.class")):
+            archive.write(one, one.relative_to(folder / "classes"))
+    return jar
+
+
+@contextmanager
+def master(where: str, python: Path, folder: Path) -> Iterator[str]:
+    """Yield the address at which the application runs: empty for the usual queries."""
+    if where != CLUSTER:
+        yield "local[2]" if where == LOCAL else ""
+        return
+    java = find_java(os.environ, folder / "java")
+    if not isinstance(java, JavaRuntime):
+        raise RuntimeError("there is no Java runtime")
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": _home(python),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with standalone_cluster(SparkRuntime(java, environment), folder) as cluster:
+        yield cluster.url
+
+
+def _home(python: Path) -> str:
+    command = [str(python), "-c", "import pyspark; print(pyspark.__path__[0])"]
+    return subprocess.check_output(command, text=True).strip()
+
+
+def run(version: str, python: Path, where: str) -> Shared:
     """Run the queries with this Python, read them through all channels, and compare.
 
     Raises:
         RuntimeError: the application failed; the message is the end of its log.
     """
     with (
+        tempfile.TemporaryDirectory(prefix=f"spark-{version}-") as folder,
         accepting_pushes() as (python_url, of_python),
         accepting_pushes() as (jar_url, of_jar),
-        tempfile.TemporaryDirectory(prefix=f"spark-{version}-") as folder,
+        master(where, python, Path(folder)) as address,
     ):
         (Path(folder) / "events").mkdir()
         port = free_port()
         command = [python, QUERY, listener.__file__, path(), python_url, jar_url, folder, port]
+        if address:
+            has_transform = not version.startswith("3.")
+            command += [address, *([compiled(python, Path(folder))] if has_transform else [])]
         with (Path(folder) / "log").open("wb") as log:
             program = subprocess.Popen([str(c) for c in command], stdout=log, stderr=log)
             try:
@@ -256,21 +305,23 @@ def run(version: str, python: Path) -> Shared:
         known[LOGS] = asyncio.run(_polled(f"file://{logs}", None, len(known[PYTHON])))
         with history_server(python, logs) as url:
             known[HISTORY] = asyncio.run(_polled(url, None, len(known[PYTHON])))
-        folders = [read_folder(f"{folder}/{name}") for name in ("stateful", "stateless", "left")]
-        return compare(version, known, folders)
+        places = Path(folder, "checkpoints").iterdir() if address else (Path(folder, name) for name in _USUAL)
+        return compare(version, known, [read_folder(str(place)) for place in places])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the versions, and return 0 if all shared values of all versions are equal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", nargs="*", default=VERSIONS)
+    parser.add_argument("--where", choices=(USUAL, LOCAL, CLUSTER), action="append", help="default: all three")
+    given = parser.parse_args(arguments)
     is_good = True
-    for version in parser.parse_args(arguments).versions:
+    for version, where in itertools.product(given.versions, given.where or (USUAL, LOCAL, CLUSTER)):
         began_s = time.monotonic()
-        result = run(version, environment(version))
+        result = run(version, environment(version), where)
         is_good &= result.is_good
         state = "equal" if result.is_good else "NOT EQUAL"
-        print(f"Spark {version}: {state}, {time.monotonic() - began_s:.0f} s\n{table(result)}\n", flush=True)
+        print(f"Spark {version} {where}: {state}, {time.monotonic() - began_s:.0f} s\n{table(result)}\n", flush=True)
         for line in result.lines:
             print(f"  {line}", flush=True)
     return 0 if is_good else 1

@@ -12,7 +12,7 @@ from dashboard.components import cards, status
 
 TITLE = "Spark jobs and stages"
 _HEADS = (
-    "Stage", "Time", "Tasks", "Longest task", "Median task", "Ratio", "Rows: most / median", "Shuffle read",
+    "Stage", "Time", "Tasks", "Longest task", "Median task", "Longest / median", "Rows: most / median", "Shuffle read",
     "Shuffle written", "Spilled to disk", "Garbage collection",
 )  # fmt: skip
 _UNEVEN = 3.0
@@ -34,10 +34,10 @@ def card(batch: MicroBatchOut, *, link: Component | None = None) -> Component:
     parts: list[Component] = [_lead(batch, work)]
     if rows:
         table = cards.table(_HEADS, rows, numbers=_HEADS[1:])
-        parts.append(html.Div(table, className="table-scroll"))
+        parts.append(html.Div(table, className="table-scroll spaced"))
     left_out = work.stage_count - len(work.stages)
     if left_out > 0:
-        parts.append(html.P(f"{text.counted(left_out, 'shorter stage')} left out.", className="hint"))
+        parts.append(html.P(f"{text.counted(left_out, 'shorter stage')} left out.", className="hint spaced"))
     return cards.card(TITLE, parts, hint=hint)
 
 
@@ -58,12 +58,16 @@ def _lead(batch: MicroBatchOut, work: BatchWorkOut) -> Component:
 
 
 def _row(stage: StageWorkOut) -> html.Tr:
-    attempt = "" if stage.attempt == 0 else f" (attempt {stage.attempt})"
+    # Spark's own pages say "retry" too.
+    retry = "" if stage.attempt == 0 else f" (retry {stage.attempt})"
     is_uneven = stage.task_ratio is not None and stage.task_ratio >= _UNEVEN and stage.task_count > 1
     failed = f", {stage.failed_task_count} failed" if stage.failed_task_count else ""
     return html.Tr(
         [
-            html.Td(f"{stage.stage_id}{attempt}", title=stage.name),
+            html.Td(
+                [f"Stage {stage.stage_id}{retry}", html.Div(text.short(stage.name, 60), className="hint")],
+                title=stage.name,
+            ),
             _number(text.duration(stage.duration_ms)),
             _number(f"{text.count(stage.task_count)}{failed}"),
             _number(text.duration(stage.task_max_ms)),

@@ -12,10 +12,12 @@ from backend.contracts.channels import BatchChannelOut, ChannelOut, Disagreement
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.domain.channel import Channel
 from dashboard.components import cards, status
+from dashboard.figures import micro_batch
 from dashboard.palette import Tone
 
 _NONE = "reported the batch too; nothing of it is shown"
 _SHOWN_MAX = 10
+_PHASES = {phase.value: words for phase, words in micro_batch.WORDS.items()}
 _TITLE = "Channels"
 _HINT = "several targets report this query; it is one job, and each batch is one row"
 
@@ -40,7 +42,7 @@ def of_job(job: JobDetailOut) -> Component | None:
     body = [
         html.Tr(
             [
-                html.Td(_named(channel)),
+                html.Td(_named(channel), className="channel"),
                 html.Td(_state(channel)),
                 html.Td(cards.age("", channel.heard_at, is_alarming=channel.is_speaking)),
             ]
@@ -56,11 +58,34 @@ def of_batch(batch: MicroBatchOut) -> Component | None:
     if not batch.channels:
         return None
     body = [
-        html.Tr([html.Td(_named(channel)), html.Td(", ".join(channel.values) or _NONE)]) for channel in batch.channels
+        html.Tr([html.Td(_named(channel), className="channel"), html.Td(in_words(channel.values) or _NONE)])
+        for channel in batch.channels
     ]
     return cards.card(
         _TITLE, [_table(("Channel", "Values that are shown"), body), *_disagreements(batch.disagreements)]
     )
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Return the names of values, those of one subject together and the phases in the words of their chart.
+
+    ``status, phases (plan, run the query), state (rows, stores)`` is short enough to be read.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        subject, rest = _subject_of(name)
+        groups.setdefault(subject, []).extend([rest] if rest else [])
+    return ", ".join(f"{subject} ({', '.join(parts)})" if parts else subject for subject, parts in groups.items())
+
+
+def _subject_of(name: str) -> tuple[str, str]:
+    first, _, rest = name.partition(" ")
+    if first == "phase":
+        return "phases", _PHASES.get(rest, rest)
+    if first == "state":
+        return "state", rest
+    number, _, field = rest.partition(" ")
+    return (f"source {number}", field) if first == "source" and field else (name, "")
 
 
 def _named(channel: ChannelOut | BatchChannelOut) -> str:
@@ -88,4 +113,8 @@ def _disagreements(found: Sequence[DisagreementOut]) -> list[Component]:
         return []
     left_out = len(found) - len(shown)
     more = [html.P(f"and {left_out} more in older batches", className="hint")] if left_out else []
-    return [html.P("The channels report different values; the first one is shown."), html.Ul(shown), *more]
+    return [
+        html.P("The channels report different values; the first one is shown.", className="spaced"),
+        html.Ul(shown),
+        *more,
+    ]

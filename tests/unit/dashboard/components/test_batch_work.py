@@ -44,6 +44,11 @@ def test_the_stage_shows_its_longest_and_its_median_task_and_their_rows():
     assert "900 000 / 5 000" in said
 
 
+def test_a_stage_has_its_name_and_says_which_retry_it_is_as_spark_does():
+    assert "Stage 7 save at Clicks.scala:52" in shown(batch(stage(name="save at Clicks.scala:52")))
+    assert "Stage 7 (retry 1) start" in shown(batch(stage(attempt=1)))
+
+
 def test_the_time_without_a_spark_job_is_said_as_reconstructed():
     said = shown(batch(stage()))
     assert "At least one of them ran for 3.6 s. For 400 ms (10 %) none ran" in said

@@ -89,3 +89,11 @@ def test_the_card_of_a_batch_says_which_values_are_from_which_channel():
     words = texts(channels.of_batch(batch.model_copy(update={"channels": named})))
     assert "listener status, input rows" in words
     assert "driver etl:4040 reported the batch too; nothing of it is shown" in words
+
+
+def test_the_values_of_a_batch_are_grouped_by_subject_and_its_phases_have_the_words_of_the_chart():
+    named = ("status", "phase add-batch", "state rows", "input rows", "state stores", "phase later", "state size")
+
+    assert channels.in_words(named) == "status, phases (run the query, later), state (rows, stores, size), input rows"
+    assert channels.in_words(("source 1 rows", "source 2 rows", "source")) == "source 1 (rows), source 2 (rows), source"
+    assert channels.in_words(()) == ""

@@ -155,7 +155,9 @@ class FakeApi(MadeUpJobs):
             case "GET", ["jobs", job, "change-points"]:
                 return api.Page[ChangePointOut](items=self._job(job).changes, as_of=now)
             case "GET", ["jobs", job, "links"]:
-                return example("links").model_copy(update={"job_id": self._job(job).detail.id})
+                found = self._job(job)
+                changes = {"job_id": found.detail.id} | getattr(found, "links", {})
+                return example("links").model_copy(update=changes)
             case "GET", ["jobs", _, "vertices", _, "subtasks", _, "thread-dump"]:
                 return example("thread_dump")
             case "GET", ["jobs", _, "vertices", _, "subtasks", _, "flame-graph"]:

@@ -1,6 +1,8 @@
 """Spark jobs for the fake API: a query with state that is behind, one without state, and one whose driver went silent.
 
-The numbers resemble those of the recordings. Values that Spark does not report are null, as in the real API.
+The numbers resemble those of the recordings. Values that Spark does not report are null, as in the real API. The query
+that is behind is read through three channels. Its newest whole batch has the Spark jobs and stages, of which one stage
+is skewed and spills, and in one value two channels disagree. The other queries have one channel and no Spark jobs.
 """
 
 from __future__ import annotations
@@ -10,8 +12,20 @@ from types import SimpleNamespace
 from typing import Any
 
 from backend.contracts import api
+from backend.contracts.channels import BatchChannelOut, ChannelOut, ChannelValueOut, DisagreementOut
 from backend.contracts.engines import CapabilitiesOut
-from backend.contracts.micro_batches import BatchPhaseOut, BatchSourceOut, BatchStateOut, MicroBatchOut
+from backend.contracts.links import LinkOut
+from backend.contracts.micro_batches import (
+    BatchPhaseOut,
+    BatchSourceOut,
+    BatchStateOut,
+    BatchWorkOut,
+    MicroBatchOut,
+    StageWorkOut,
+)
+from backend.domain import spelling
+from backend.domain.batch_work import BatchWork, StageWork
+from backend.domain.channel import Channel
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.engines import SPARK
 from backend.domain.failure import FailureReason
@@ -23,6 +37,19 @@ from tests.support.fake_api import FakeApi
 TARGET = "tspark"
 BEHIND, STATELESS, SILENT = "jspark", "jstateless", "jsilent"
 FAILED_BATCH = 12
+_APP = "app-20261121074000-0007"
+_NAMES = {
+    Channel.LISTENER: "lab",
+    Channel.HISTORY_SERVER: "http://history.example:18080",
+    Channel.DRIVER: "http://driver.example:4040",
+}
+_OF_LISTENER = (
+    *("status", "trigger", "duration", "state size", "input rows", "processed rows/s", "watermark", "sink"),
+    *("phase latest-offset", "phase wal-commit", "phase get-batch", "phase query-planning", "phase add-batch"),
+    *("phase commit-offsets", "state rows", "state updated rows", "state memory", "state commit", "state stores"),
+    *("source 1 description", "source 1 start offset", "source 1 end offset", "source 1 latest offset"),
+    *("source 1 input rows", "source 1 backlog"),
+)
 _INTERVAL_MS = 5_000
 _PHASES_MS = {
     BatchPhase.LATEST_OFFSET: 6,
@@ -44,8 +71,15 @@ def add_spark(fake: FakeApi) -> FakeApi:
             checkpoints.append(_failed(id_, name, now))
         detail = _detail(id_, name, checkpoints, now)
         made: Any = SimpleNamespace(detail=detail, checkpoints=checkpoints, pressure=[], events=[], changes=[])
+        made.links = {"items": _links() if id_ == BEHIND else []}
         fake.jobs[id_] = made
     return fake
+
+
+def _links() -> list[LinkOut]:
+    pages = (("query", "StreamingQuery/statistics/?id=0c0c"), ("batch", "SQL/execution/?id=41"))
+    root = f"{_NAMES[Channel.HISTORY_SERVER]}/history/{_APP}"
+    return [LinkOut(name=f"Spark: {name}", origin="engine", url=f"{root}/{path}") for name, path in pages]
 
 
 def _target(now: datetime) -> api.TargetOut:
@@ -116,11 +150,64 @@ def _batch(job: str, name: str, number: int, now: datetime) -> api.CheckpointDet
         state=_state() if has_state else None,
         sources=[_source(number, has_backlog=has_state)],
     )
+    if job == BEHIND:
+        batch = _read_thrice(batch)
     size = 81_920 if has_state else None
     return _document(
         job, name, number, at,
         status=CheckpointStatus.COMPLETED, end_to_end_duration_ms=duration_ms, full_state_size_bytes=size, batch=batch,
     )  # fmt: skip
+
+
+def _read_thrice(batch: MicroBatchOut) -> MicroBatchOut:
+    values = {Channel.LISTENER: list(_OF_LISTENER), Channel.HISTORY_SERVER: [], Channel.DRIVER: []}
+    changes: dict[str, Any] = {
+        "channels": [
+            BatchChannelOut(target_id=f"t{kind.name}", target_name=_NAMES[kind], channel=kind, values=values[kind])
+            for kind in _NAMES
+        ]
+    }
+    number = batch.checkpoint_id
+    if number == FAILED_BATCH - 1:
+        said = {Channel.LISTENER: spelling.count(1_000), Channel.HISTORY_SERVER: spelling.count(1_200)}
+        words = ", ".join(f"{text} ({kind})" for kind, text in said.items())
+        changes["disagreements"] = [
+            DisagreementOut(
+                name="input rows",
+                values=[
+                    ChannelValueOut(target_id=f"t{kind.name}", target_name=_NAMES[kind], channel=kind, text=text)
+                    for kind, text in said.items()
+                ],
+                sentence=f"Batch {number}: input rows {words}",
+            )
+        ]
+        changes["work"] = _work(batch)
+    return batch.model_copy(update=changes)
+
+
+def _work(batch: MicroBatchOut) -> BatchWorkOut:
+    """Return the Spark jobs of a batch: a stage that reads, one that is skewed and spills, and four short ones."""
+    reads = StageWork(
+        stage_id=61, attempt=0, name="start at Clicks.scala:48", task_count=8, failed_task_count=1, duration_ms=610,
+        task_median_ms=402, task_max_ms=588, rows_median=126, rows_max=140, run_ms=3_310, gc_ms=41,
+        memory_spill_bytes=0, disk_spill_bytes=0, input_bytes=1_310_720, shuffle_read_bytes=0,
+        shuffle_write_bytes=884_736,
+    )  # fmt: skip
+    skewed = StageWork(
+        stage_id=62, attempt=1, name="start at Clicks.scala:48", task_count=200, failed_task_count=0,
+        duration_ms=4_480, task_median_ms=21, task_max_ms=4_391, rows_median=3, rows_max=412, run_ms=9_020,
+        gc_ms=1_240, memory_spill_bytes=402_653_184, disk_spill_bytes=96_468_992, input_bytes=0,
+        shuffle_read_bytes=884_736, shuffle_write_bytes=0,
+    )  # fmt: skip
+    short = StageWork(stage_id=63, attempt=0, name="save at Clicks.scala:52", task_count=1, duration_ms=44)
+    work = BatchWork(
+        app_id=_APP, execution_id=41, job_ids=(31, 32, 33), job_count=3, stage_count=6,
+        jobs_ms=5_210, stages=(skewed, reads, short),
+    )  # fmt: skip
+    stages = [StageWorkOut.of(stage) for stage in work.stages]
+    return BatchWorkOut.of(
+        work, job_ids=list(work.job_ids), stages=stages, outside_ms=work.outside_ms(batch.duration_ms)
+    )
 
 
 def _state() -> BatchStateOut:
@@ -223,4 +310,17 @@ def _detail(id_: str, name: str, checkpoints: list[api.CheckpointDetailOut], now
         vertices=[], edges=[], config=None, counts=None,
         batches=[c.batch for c in checkpoints if c.batch is not None][-10:],
         signs=[overrun, backlog],
+        channels=[_channel(kind, now) for kind in (_NAMES if id_ == BEHIND else ())],
     )  # fmt: skip
+
+
+def _channel(kind: Channel, now: datetime) -> ChannelOut:
+    return ChannelOut(
+        target_id=f"t{kind.name}",
+        target_name=_NAMES[kind],
+        channel=kind,
+        state=JobState.RUNNING,
+        heard_at=now - timedelta(seconds=3 if kind is Channel.LISTENER else 12),
+        is_speaking=kind is Channel.LISTENER,
+        is_watched=kind is not Channel.HISTORY_SERVER,
+    )

@@ -41,7 +41,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("run_id", "target_id", name=op.f("pk_run_channels")),
     )
     op.create_index("ix_run_channels_target_id", "run_channels", ["target_id"])
-    op.create_index("ix_run_channels_own_job_id", "run_channels", ["own_job_id"])
+    op.create_index("ix_run_channels_own_job_id", "run_channels", ["own_job_id", "observed_at"])
     op.create_index("ix_runs_engine_run_id", "runs", ["engine_run_id"])
     op.add_column("micro_batches", sa.Column("reports", json, nullable=True))
 

@@ -306,6 +306,26 @@ async def test_a_write_of_very_many_new_runs_holds_few_locks(engine):
     assert 0 < held <= 256
 
 
+async def test_only_the_newest_runs_of_a_channel_decide_to_which_job_the_next_one_belongs(report, engine):
+    await report("listener", batch(0))
+    await report("history", batch(0))
+    ended = {"state": JobState.ENDED, "engine_state": "STOPPED", "ended_at": NOW + timedelta(seconds=5)}
+    await report("listener", **ended)
+    async with engine.begin() as connection:
+        for table, values, condition in (
+            ("jobs", "'id', 'later', 'name', 'later'", "n = 1"),
+            ("runs", "'id', n, 'job_id', 'later', 'engine_run_id', 'query/' || n", "true"),
+            ("run_channels", "'run_id', n, 'observed_at', t.observed_at + interval '1 hour'", "name = 'etl: orders'"),
+        ):
+            made = f"(jsonb_populate_record(t, jsonb_build_object({values}))).*"
+            copied = f"INSERT INTO {table} SELECT {made} FROM {table} t, generate_series(1, 100) n WHERE {condition}"
+            await connection.execute(text(copied))
+    await report("history", batch(0), run=CLONE)
+
+    query = "SELECT name FROM jobs JOIN runs ON job_id = jobs.id WHERE engine_run_id = :run"
+    assert await rows(engine, query, run=CLONE) == [("later",)]
+
+
 async def test_the_end_counts_that_one_channel_has_seen(report, engine):
     await report("driver", execution(0))
     await report(
@@ -401,6 +421,17 @@ async def test_pausing_the_target_that_speaks_lets_another_one_speak_at_once(rep
 
     assert (paused["state"], paused["target_name"], paused["target_state"]) == ("ended", "history", "ok")
     assert (both["target_name"], both["target_state"]) == ("history", "paused")
+
+
+async def test_spark_jobs_that_a_channel_learns_later_are_stored_with_the_batch(report, engine):
+    await report("listener", batch(0))
+    await report("history", batch(0))
+    ((before,),) = await rows(engine, "SELECT revision FROM runs")
+    work = BatchWork("app-1", None, 40, (11,), 1, 0, 800, ())
+    await report("history", batch(0, work=work))
+
+    assert await rows(engine, "SELECT work ->> 'app_id', input_row_count FROM micro_batches") == [("app-1", 100)]
+    assert await rows(engine, "SELECT revision > :before FROM runs", before=before) == [(True,)]
 
 
 async def test_the_links_to_spark_stay_when_a_listener_joins(report, engine):

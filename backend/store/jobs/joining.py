@@ -34,7 +34,7 @@ from backend.store.checkpoints.writer import HeaderKey, StoredHeader, StoredRun
 from backend.store.jobs.writer import Place, RunToWrite, capabilities_text, stored_run_id
 from backend.store.postgres.copying import Cursor
 from backend.store.postgres.encoding import clean, dump
-from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
+from backend.store.postgres.statements import beside_key, bound, each, one_of, replaced, sql_of
 from backend.store.schema import tables
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
@@ -68,12 +68,21 @@ _STORED = sql_of(
 )
 _DEPLOYMENTS = sql_of(select(_TARGET.id, _TARGET.url, _TARGET.labels).where(one_of(_TARGET.id, "targets")))
 _QUERY = func.split_part(_RUN.engine_run_id, literal_column("'/'"), literal_column("1"))
-_JOBS_BEFORE = sql_of(
-    select(_CHANNEL.own_job_id, _QUERY, _RUN.job_id)
+# A query that Spark starts every minute has some ten thousand runs in a month, of which only the newest are read.
+_BEFORE_MAX = 100
+_OWN = each(_CHANNEL.own_job_id, "jobs")
+_NEWEST = (
+    select(_CHANNEL.own_job_id, _QUERY.label("query"), _RUN.job_id, _RUN.started_at)
     .join_from(run_channels, tables.runs, _RUN.id == _CHANNEL.run_id)
-    .where(one_of(_CHANNEL.own_job_id, "jobs"))
-    .group_by(_CHANNEL.own_job_id, _QUERY, _RUN.job_id)
-    .order_by(func.max(_RUN.started_at))
+    .where(_CHANNEL.own_job_id == _OWN.c.own_job_id)
+    .order_by(_CHANNEL.observed_at.desc())
+    .limit(literal_column(str(_BEFORE_MAX)))
+    .lateral("newest")
+)
+_JOBS_BEFORE = sql_of(
+    select(_NEWEST.c.own_job_id, _NEWEST.c.query, _NEWEST.c.job_id)
+    .select_from(_OWN.join(_NEWEST, true()))
+    .order_by(_NEWEST.c.started_at)
 )
 _JOBS_WITH_RUNS = sql_of(
     select(_RUN.job_id, func.bool_or(_RUN.state != bindparam("ended", type_=Text)))
@@ -440,10 +449,23 @@ def _merged(
     if not mine.checkpoint.header.status.is_terminal:
         return None
     reports = reports_in(row["reports"]) or [BatchReport(lead["target_id"], _channel_of(lead), _stored_batch(row))]
-    if any(report.target == mine.target for report in reports):
-        return None
+    before = next((report for report in reports if report.target == mine.target), None)
+    if before is not None:
+        with_work = _with_later_work(before, mine)
+        if with_work is None:
+            return None
+        reports.remove(before)
+        mine = with_work
     reports.append(mine)
     return reports, _on_day_of(row, joined(reports).checkpoint)
+
+
+def _with_later_work(before: BatchReport, mine: BatchReport) -> BatchReport | None:
+    """Return the report with the Spark jobs that its target has learned since, or None if it has learned none."""
+    batch, now = before.checkpoint.batch, mine.checkpoint.batch
+    if batch is None or now is None or batch.work is not None or now.work is None:
+        return None
+    return replace(before, checkpoint=replace(before.checkpoint, batch=replace(batch, work=now.work)))
 
 
 def _stored_batch(row: Mapping[str, Any]) -> Checkpoint:

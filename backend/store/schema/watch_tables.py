@@ -60,7 +60,7 @@ run_channels = Table(
     # The newest time in the reports, on the clock of the query's driver.
     Column("news_at", Instant, nullable=False),
     Index("ix_run_channels_target_id", "target_id"),
-    Index("ix_run_channels_own_job_id", "own_job_id"),
+    Index("ix_run_channels_own_job_id", "own_job_id", "observed_at"),
 )
 
 # The newest settled state of each object of flink-kubernetes-operator. An upgrade is the difference of two states.

@@ -9,12 +9,12 @@ import pytest
 from backend.runtime.snapshot.channel_files import ChannelFiles, SharedStream
 
 
-def settings(*, merges=True, task_managers=1, subtasks_max=2):
+def settings(*, merges=True, task_managers=1, subtasks_max=2, merges_across=False):
     return SimpleNamespace(
         task_managers=task_managers,
         merges_files=merges,
         merged_subtasks_max=subtasks_max,
-        merges_across=False,
+        merges_across=merges_across,
         merged_bytes_max=100,
         amplification_percent_max=200,
     )
@@ -72,8 +72,8 @@ def test_ended_writes_are_forgotten():
     assert stream._writing == {}
 
 
-def written(files, key, checkpoint_id):
-    merging = files.stream(settings(), key).merging
+def written(files, key, checkpoint_id, config=None):
+    merging = files.stream(config or settings(), key).merging
     merging.end(merging.begin(key, checkpoint_id), key, checkpoint_id, [b"x" * 10])
 
 
@@ -122,3 +122,29 @@ def test_the_end_of_the_job_closes_files_without_data_and_keeps_the_others():
     assert len(files.store.paths) == 1
     files.retain(2, [])
     assert not files.store.paths
+
+
+@pytest.mark.parametrize(
+    ("config", "files_after"),
+    [
+        (settings(merges_across=True), {1: 1, 10: 1, 11: 2}),
+        (settings(), {1: 1, 10: 10, 11: 11}),
+        (settings(merges=False, merges_across=True), {1: 1, 10: 10, 11: 11}),
+    ],
+    ids=["across checkpoints, at most 100 bytes", "within checkpoints", "not merged"],
+)
+def test_later_checkpoints_append_to_a_file_only_if_the_settings_say_so_and_until_it_is_full(config, files_after):
+    files = ChannelFiles()
+    for checkpoint_id in range(1, 12):
+        written(files, (0, 0), checkpoint_id, config)
+        if checkpoint_id in files_after:
+            assert files.store.created_count == files_after[checkpoint_id]
+
+
+def test_a_file_of_which_less_than_half_is_needed_is_not_appended_to_at_200_percent():
+    files, across = ChannelFiles(), settings(merges_across=True)
+    for checkpoint_id, created in ((1, 1), (2, 1), (3, 1), (4, 2)):
+        written(files, (0, 0), checkpoint_id, across)
+        files.completed(checkpoint_id)
+        files.retain(checkpoint_id, [])
+        assert files.store.created_count == created

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, timedelta
+from typing import get_args
 
 import plotly.graph_objects as go
 
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointStatus
 from dashboard.figures import timeline
+from dashboard.pages import incident
 from dashboard.palette import FAILED, LIGHT
 from tests.support.api_examples import example
 from tests.support.fake_api import FakeApi
@@ -91,6 +93,21 @@ def test_events_are_vertical_lines_and_the_timeout_is_a_horizontal_one(fake):
     assert sum(s.get("yref") == "paper" and s["type"] == "line" for s in layout["shapes"]) == len(
         fake.jobs["jE"].events
     )
+
+
+def test_every_kind_of_event_has_its_word_on_the_timeline_and_on_the_page_of_an_incident():
+    kinds = get_args(api.JobEventOut.model_fields["kind"].annotation)
+    words = {}
+    for kind in kinds:
+        fake = FakeApi(now=lambda: NOW)
+        fake.jobs["jE"].events[:] = [fake.jobs["jE"].events[0].model_copy(update={"kind": kind})]
+        (mark,) = [n for n in _timeline(fake, "jE").figure["layout"]["annotations"] if n.get("textangle") == -90]
+        words[kind] = mark["text"]
+        assert mark["font"]["color"] == LIGHT.muted
+    assert words["pod-ended"] == "pod ended"
+    assert words["restored"] == "restored"
+    assert len(set(words.values())) == len(kinds)
+    assert set(kinds) <= set(incident._CHANGES)
 
 
 def test_events_at_one_instant_share_one_line_and_label():

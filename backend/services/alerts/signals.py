@@ -118,10 +118,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """The finding from which the place of an alert is taken.
-
-    It was read at ``at_s``, when ``ended`` was the newest ended checkpoint of the job.
-    """
+    """The finding that names the place of an alert: read at ``at_s``, when ``ended`` was the newest ended checkpoint."""
 
     at_s: float
     ended: stored.CheckpointPlace | None
@@ -156,8 +153,7 @@ class SignalReader:
         """
         now = self._clock.now()
         self._read_began_s = self._clock.monotonic_s()
-        known = await self._targets.list_all()
-        watched = await self._watched.read(connection)
+        known, watched = await self._targets.list_all(), await self._watched.read(connection)
         records = [w.job.record for w in watched]
         listeners = await silent_listeners(connection, records, now)
         targets = {t.id: t for t in targets_as_heard(known, records, now, listeners)}
@@ -171,8 +167,8 @@ class SignalReader:
         late = await stored.late_barriers_of(connection, runs, oldest - timedelta(hours=1)) if opens else {}
         lives = await lives_of(connection, [(o.run_id, o.header.checkpoint_id) for o in opens.values()])
         growths = await self._growth.of_jobs(connection, self._heads)
-        sources = tuple(SourceSignal(s.source, s.place, s.problem) for s in await list_sources(connection))
-        signals: list[Signal] = [ServiceSignal(now, _history(await self._history.read()), sources)]
+        sources = [SourceSignal(s.source, s.place, s.problem) for s in await list_sources(connection)]
+        signals: list[Signal] = [ServiceSignal(now, _history(await self._history.read()), tuple(sources))]
         names: dict[TargetId, list[str]] = {}
         for job_id, head in self._heads.items():
             opened = opens.get(job_id)

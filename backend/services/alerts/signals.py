@@ -118,7 +118,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """The finding that names the place of an alert: read at ``at_s``, when ``ended`` was the newest ended checkpoint."""
+    """The finding that names the place of an alert. It was read at ``at_s``, after the ended checkpoint ``ended``."""
 
     at_s: float
     ended: stored.CheckpointPlace | None

@@ -48,7 +48,7 @@ from backend.services.jobs.evidence import EvidenceReader, JobCase, JobHead, cas
 from backend.services.jobs.findings import Finding
 from backend.services.jobs.growth import GrowthReader
 from backend.services.jobs.replay_debt import debt_of_job
-from backend.services.jobs.silent_jobs import as_heard, silent_listeners, targets_as_heard
+from backend.services.jobs.silent_jobs import as_heard, hear_of
 from backend.services.jobs.watched import WatchedJob, WatchedJobs
 from backend.services.presenting import host_of
 from backend.store.checkpoints import reader as stored
@@ -153,10 +153,9 @@ class SignalReader:
         """
         now = self._clock.now()
         self._read_began_s = self._clock.monotonic_s()
-        known, watched = await self._targets.list_all(), await self._watched.read(connection)
-        records = [w.job.record for w in watched]
-        listeners = await silent_listeners(connection, records, now)
-        targets = {t.id: t for t in targets_as_heard(known, records, now, listeners)}
+        known = await self._targets.list_all()
+        watched = await self._watched.read(connection)
+        targets = {t.id: t for t in await hear_of(connection, known, [w.job.record for w in watched], now)}
         jobs = {w.job.record.id: w for w in watched if w.job.record.run.target_id in targets}
         await self._read_facts(connection, jobs)
         self._heads = {job_id: replace(w.job, record=as_heard(w.job.record, now)) for job_id, w in jobs.items()}

@@ -94,10 +94,21 @@ async def hear(connection: AsyncConnection, targets: Sequence[TargetRecord], now
 
     The jobs are read only if at least one target in state OK receives pushes.
     """
-    if not any(t.origin is TargetOrigin.PUSH and t.state is TargetState.OK for t in targets):
+    if not _has_push(targets):
         return list(targets)
-    records = await list_current(connection)
-    return targets_as_heard(targets, records, now, await silent_listeners(connection, records, now))
+    return await hear_of(connection, targets, await list_current(connection), now)
+
+
+async def hear_of(
+    connection: AsyncConnection, targets: Sequence[TargetRecord], records: Sequence[JobRecord], now: datetime
+) -> list[TargetRecord]:
+    """Apply ``targets_as_heard`` with these jobs, and with the listeners of jobs whose state another target reports."""
+    listeners = await silent_listeners(connection, records, now) if _has_push(targets) else []
+    return targets_as_heard(targets, records, now, listeners)
+
+
+def _has_push(targets: Sequence[TargetRecord]) -> bool:
+    return any(t.origin is TargetOrigin.PUSH and t.state is TargetState.OK for t in targets)
 
 
 def _silent(target: TargetRecord, found: list[tuple[timedelta, str]], now: datetime) -> TargetRecord:

@@ -332,8 +332,10 @@ async def test_snapshots_and_ends_of_pods_are_noted_for_the_deployment_they_belo
         await notes.until(lambda: notes.names == {"flink/payments", "flink/session"})
         await server.put(snapshot("s1", "payments"))
         await server.put(snapshot("s2", "nobody"))
-        await server.put(task_manager_pod("payments-taskmanager-1-1", "payments", **killed()))
         await server.put(task_manager_pod("session-taskmanager-1-1", "session", **killed()))
+        # From here on the pods are followed: a pod that was deleted before its first list is not seen.
+        await notes.until(lambda: any(isinstance(n.what, PodEnd) for n in notes.news))
+        await server.put(task_manager_pod("payments-taskmanager-1-1", "payments", **killed()))
         await server.put(task_manager_pod("hidden-taskmanager-1-1", "hidden", **killed()))
         # Flink deletes the pod. What its last state says counts.
         await server.delete("pods", "flink", "payments-taskmanager-1-1")

@@ -309,7 +309,8 @@ async def test_kubectl_reads_the_same_server(server, tmp_path):
     # kubectl sends no token without TLS.
     server.token = ""
     path = "/apis/flink.apache.org/v1beta1/namespaces/flink/flinkdeployments?limit=1"
-    command = ("kubectl", "--kubeconfig", kubeconfig(server, tmp_path), "get", "--raw", path)
+    cache = ("--cache-dir", str(tmp_path / "cache"))
+    command = ("kubectl", "--kubeconfig", kubeconfig(server, tmp_path), *cache, "get", "--raw", path)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
 

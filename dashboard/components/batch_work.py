@@ -29,9 +29,11 @@ def card(batch: MicroBatchOut, *, link: Component | None = None) -> Component:
     work = batch.work
     if work is None:
         return cards.card(TITLE, html.P(_NOT_KNOWN, className="hint"))
-    hint = "the stages that took longest" if link is None else html.Span(["of the newest batch that has them, ", link])
+    hint = "the stages that took longest" if link is None else "of the newest batch that has them"
     rows = [_row(stage) for stage in work.stages]
     parts: list[Component] = [_lead(batch, work)]
+    if link is not None:
+        parts.insert(0, html.Div(link, className="links-out"))
     if rows:
         table = cards.table(_HEADS, rows, numbers=_HEADS[1:])
         parts.append(html.Div(table, className="table-scroll spaced"))

@@ -108,6 +108,7 @@ _CHANGES_OF_THE_RUNTIME = {
     ("PATCH", "/runtime/v1/jobs/{job}/settings"),
     ("POST", "/runtime/v1/jobs/{job}/settings/check"),
     ("PUT", "/runtime/v1/jobs/{job}/resource-requirements"),
+    ("POST", "/runtime/v1/uploads"),
 }
 
 

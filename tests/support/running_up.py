@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import stat
@@ -25,6 +26,10 @@ COMMAND = (sys.executable, "-P", "-m", "backend.cli")
 _STOP_MAX_S = 20.0
 
 
+_OWN_PORTS = range(20_000, 32_000)
+"""Ports below those that Linux gives away (``net.ipv4.ip_local_port_range``)."""
+
+
 def free_port() -> int:
     """Return a port that is free at this moment."""
     with socket.socket() as probe:
@@ -33,10 +38,14 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that follow each other and are free at this moment."""
+    """Return ports that follow each other and are free at this moment.
+
+    The system gives none of them to a connection or to a server without a port of its own. So an instance that starts
+    again has them too.
+    """
     found: list[int] = []
     while len(found) < count:
-        port = found[-1] + 1 if found else free_port()
+        port = found[-1] + 1 if found else random.randrange(_OWN_PORTS.start, _OWN_PORTS.stop)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -57,7 +66,7 @@ class Up:
 
     def __init__(self, folder: Path, *arguments: str, port: int | None = None, **environment: str) -> None:
         self.folder = folder
-        self.port = port or free_port()
+        self.port = port or free_ports(1)[0]
         self.runtime_port = free_port()
         self.lines: list[str] = []
         self.refusals: list[str] = []

@@ -42,7 +42,10 @@ class _Terminal:
         self.before = termios.tcgetattr(self.theirs)
         self.output = b""
         command = [sys.executable, "-m", "backend.cli", "diagnose", url, "--watch", *options]
-        environment = {**os.environ, "TERM": "xterm-256color"}
+        # What decides the size of the screen is this terminal, not the one in which the tests run.
+        environment = {n: v for n, v in os.environ.items() if n not in ("COLUMNS", "LINES")} | {
+            "TERM": "xterm-256color"
+        }
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), self.theirs)
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, **streams)
 
@@ -113,7 +116,7 @@ def test_the_queries_of_a_history_server_are_shown_with_their_batches_by_phase_a
     server = app_of(HistoryServer([application(ended_ms=STARTED_MS + 60_000)]))
     with serving(server) as url, _watching(url) as terminal:
         terminal.read_until(
-            rb"Spark history server 4\.3\.0 .* 3 queries.*order 60 has no customer.*plan.*add.*commit.*rows"
+            rb"Spark history server 4\.3\.0 .* 3 queries.*order 60 has no\s+customer.*plan.*add.*commit.*rows"
         )
         first = re.findall(rb"> +(orders-app: orders-\w+)", terminal.output)[-1]
         terminal.press(b">")

@@ -216,11 +216,9 @@ def snapshot_of(document: Mapping[str, Any]) -> Happening | None:
 
 def _colored(document: Mapping[str, Any]) -> ObjectState | None:
     state = text_of(at_path(document, "status", "blueGreenState"))
-    # The operator sets the ready time back to 1970 when it makes a color active.
-    times = (
-        instant_of(at_path(document, "status", f"{name}Timestamp")) for name in ("deploymentReady", "lastReconciled")
-    )
-    at = next((time for time in times if time is not None and time.timestamp() > 0), None)
+    # The operator sets the ready time back to 1970 when it makes a color active, which is no time to ``instant_of``.
+    ready, reconciled = (at_path(document, "status", f"{n}Timestamp") for n in ("deploymentReady", "lastReconciled"))
+    at = instant_of(ready) or instant_of(reconciled)
     if not state.startswith("ACTIVE_") or at is None:
         return None
     return ObjectState(_subject(document), at, shown={"active color": state.removeprefix("ACTIVE_").lower()})
@@ -237,7 +235,7 @@ def _moment(value: Any) -> datetime | None:
         value = int(value[:16])
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 32_503_680_000_000:
         return instant_of(value)
-    return datetime.fromtimestamp(value / 1000, UTC)
+    return instant_of(datetime.fromtimestamp(value / 1000, UTC).isoformat())
 
 
 def _spec(text: Any) -> Mapping[str, Any] | None:

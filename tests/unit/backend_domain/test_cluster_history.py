@@ -144,6 +144,13 @@ def test_a_specification_that_cannot_be_read_is_none(spec):
     assert state_of(document) is None
 
 
+@pytest.mark.parametrize("at", ["32503000000000", 32_503_000_000_000, 1_000, "2999-01-01T00:00:00Z"])
+def test_a_state_of_an_impossible_time_is_none_so_that_it_hides_no_later_state(at):
+    assert deployed(A) is not None
+
+    assert deployed(A, at) is None
+
+
 def test_the_job_may_be_suspended_and_resumed():
     running, suspended = ({**A, "job": A["job"] | {"state": state}} for state in ("running", "suspended"))
 

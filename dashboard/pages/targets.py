@@ -34,6 +34,7 @@ _ORIGINS = {
 # Only targets of these origins can be removed. A declared target is removed where it is declared; a target that pushes
 # would come back only with its next push.
 _REMOVABLE = ("api", "push")
+_ALL = "the command barrierscope targets list has all of them"
 
 
 def layout() -> Component:
@@ -149,7 +150,8 @@ async def refresh(client: ApiClient, *, tick: int | None, look: object, changed:
     """
     look_of(look)
     page = await client.targets()
-    source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of)])
+    more = [f"only the first {len(page.items)} targets are shown; {_ALL}"] if page.next is not None else []
+    source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of), *more])
     changes: Changes = {"message": None, "source": source}
     partial_sources = (await client.status()).partial_sources
     rows, cells = digest(*(_identity(t) for t in page.items)), digest(*page.items, *partial_sources)

@@ -54,6 +54,10 @@ from tests.support.made_up_what_ifs import MadeUpWhatIfs
 __all__ = ["HOSTILE", "FakeApi"]
 
 
+TARGETS_MAX = 200
+"""So many targets are on a page of the list, as the dashboard asks for."""
+
+
 class FakeApi(MadeUpJobs):
     """A fake service with a handful of jobs. ``handle`` is the handler to pass to an ``httpx.MockTransport``."""
 
@@ -131,7 +135,9 @@ class FakeApi(MadeUpJobs):
             case "GET", ["status"]:
                 return self._status()
             case "GET", ["targets"]:
-                return api.Page[api.TargetOut](items=list(self.targets.values()), as_of=now)
+                listed = list(self.targets.values())
+                more = "more" if len(listed) > TARGETS_MAX else None
+                return api.Page[api.TargetOut](items=listed[:TARGETS_MAX], next=more, as_of=now)
             case "POST", ["targets", "test"]:
                 return self._test(api.TargetIn.model_validate_json(body))
             case "POST", ["targets"]:

@@ -108,6 +108,17 @@ async def test_a_poll_replaces_the_cells_that_changed_and_leaves_the_buttons(ui)
     assert "Resume" in texts(paused["targets-list"]["children"]), "another button needs another row"
 
 
+async def test_a_list_that_is_longer_than_the_page_is_called_so(ui):
+    whole = await ui.call("targets-list.children", LOOK, by="look.data")
+    one = ui.fake.targets["tflink"]
+    ui.fake.targets |= {f"t{n}": one.model_copy(update={"id": f"t{n}"}) for n in range(1_000)}
+
+    cut = await ui.call("targets-list.children", LOOK, by="look.data")
+
+    assert "only the first" not in texts(whole["targets-source"]["children"])
+    assert "only the first 200 targets are shown" in texts(cut["targets-source"]["children"])
+
+
 async def test_a_target_is_paused_and_removed(ui):
     pause = json.dumps({"type": "target-pause", "target": "tflink", "to": "off"}, separators=(",", ":")) + ".n_clicks"
 

@@ -8,7 +8,7 @@ from datetime import tzinfo
 from functools import partial
 from itertools import groupby
 
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
@@ -50,7 +50,7 @@ def layout(route: routes.Route) -> Component:
             ),
             html.Div(
                 [
-                    html.Div(id="alerts-choices", className="choices"),
+                    html.Div(_choices(view), id="alerts-choices", className="choices"),
                     _typed("alerts-search", "Job or target", view.search, "part of the name"),
                     _typed("alerts-label", "Label", view.label, "environment=prod"),
                 ],
@@ -80,8 +80,6 @@ def register(app: Dash, client: ApiClient) -> None:
         output={
             "message": Output("alerts-message", "children"),
             "stale": Output("alerts-stale", "children"),
-            "choices": Output("alerts-choices", "children"),
-            "filters": Output("alerts-filters-fold", "children"),
             "open": Output("alerts-open", "children"),
             "pages": Output("alerts-pages", "children"),
             "source": Output("alerts-source", "children"),
@@ -93,6 +91,17 @@ def register(app: Dash, client: ApiClient) -> None:
             "search": Input("url", "search"),
         },
         state={"before": State("alerts-digest", "data")},
+    )
+    connect(
+        app,
+        show_filters,
+        output={
+            "choices": Output("alerts-choices", "children"),
+            "filters": Output("alerts-filters-fold", "children"),
+        },
+        inputs={"search": Input("url", "search")},
+        state={"name": State("alerts-search", "value"), "label": State("alerts-label", "value")},
+        prevent_initial_call=True,
     )
     connect(
         app,
@@ -109,6 +118,19 @@ def register(app: Dash, client: ApiClient) -> None:
         State("alerts-filters-fold", "aria-expanded"),
         prevent_initial_call=True,
     )
+
+
+def show_filters(*, search: str | None, name: str | None, label: str | None) -> Changes:
+    """Show the filters of a changed address.
+
+    Each link keeps the filters that are set, so the links follow the address at once and do not wait for the list.
+    """
+    view = incidents_address.parse(search)
+    for id_, shown, value in (("alerts-search", name, view.search), ("alerts-label", label, view.label)):
+        # Text in a box that is no filter would be misleading: a link may have removed the filter.
+        if (shown or "").strip() != value:
+            set_props(id_, {"value": value})
+    return {"choices": _choices(view), "filters": _filters_word(view)}
 
 
 def choose(*, name: str | None, label: str | None, search: str | None) -> Changes:
@@ -135,8 +157,6 @@ async def refresh(
         return changes
     return changes | {
         "stale": freshness.incidents_note([i.freshness for i in page.items]),
-        "choices": _choices(view),
-        "filters": _filters_word(view),
         "open": _listed(page.items, view, seen.where),
         "pages": _pages(view, page.next),
         "digest": now,

@@ -190,6 +190,14 @@ def test_what_the_verdict_on_a_job_counts_is_true(drawn):
     )
 
 
+def test_the_only_completed_checkpoint_is_not_one_of_several_of_which_only_one_is_judged():
+    run = [quick(1), *(declined(n, {3}) for n in range(2, 11)), quick(11)]
+
+    found = diagnose(job(run, []))
+
+    assert "duration of checkpoint 11" in list(sentences(found.verdict))
+
+
 @settings(max_examples=200)
 @given(runs(), st.data())
 def test_what_the_verdict_on_one_checkpoint_counts_is_true(drawn, data):

@@ -63,7 +63,9 @@ def _failed_of(case: Case) -> str:
 
 
 def _duration_of_one(case: Case) -> str:
-    if not case.is_of_one and samples.has_all(case.evidence):
+    # Checkpoints that are too old to be judged may have completed too.
+    count = sum(c.header.status is CheckpointStatus.COMPLETED for c in case.evidence.checkpoints)
+    if not case.is_of_one and count == 1 and samples.has_all(case.evidence):
         return "duration of the only completed checkpoint"
     return f"duration of checkpoint {case.report.completed[0].header.checkpoint_id}"
 

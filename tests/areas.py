@@ -187,7 +187,9 @@ AREAS = {
 _NOT_QUICK = (
     "!conformance/test_endings_of_a_running_flink.py",
     "!contract/test_diagnose_recordings.py",
+    "!contract/test_diagnose_watch.py",
     "!contract/test_runtime_rest_shapes.py",
+    "!property/test_analysis_arrays.py",
     "!property/test_analysis_verdict_properties.py",
     "!unit/backend_advisor/choice/test_choosing.py",
     "!unit/backend_advisor/twin/fast/test_fast.py",

@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,22 +63,52 @@ def test_the_diagram_shows_the_layers_of_the_runtime_in_the_order_of_the_contrac
     assert _shown("engine", "core") == _layers("backend.runtime")
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
-    """Yield each module of the product with its syntax tree."""
+@dataclass(frozen=True)
+class _Module:
+    """What a module of the product contains of that which only one place may contain."""
+
+    name: str
+    statements: list[tuple[int, str]]
+    sql_imports: list[str]
+    """Imports of what builds SQL, each with its line. Types of connections and errors do not build any."""
+    builds_evidence: bool
+
+
+@cache
+def _modules() -> list[_Module]:
+    """Read each module of the product once. All syntax trees together would fill the memory."""
+    read = []
     for package in ("backend", "collectors", "dashboard"):
         for path in sorted(Path(ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            imports = [n for n in nodes if isinstance(n, ast.ImportFrom)]
+            read.append(
+                _Module(
+                    path.relative_to(ROOT).as_posix(),
+                    _statements(nodes),
+                    [
+                        f"{node.lineno} import of {alias.name} from {node.module}"
+                        for node in imports
+                        if (node.module or "").split(".")[0] == "sqlalchemy"
+                        for alias in node.names
+                        if not alias.name.startswith("Async") and not alias.name.endswith("Error")
+                    ],
+                    any(isinstance(n, ast.Call) and _called(n) == "JobEvidence" for n in nodes),
+                )
+            )
+    return read
+
+
+def _called(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
 
 
 def test_the_evidence_on_a_job_is_put_together_in_one_module():
-    found = {
-        name
-        for name, tree in _trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "JobEvidence"
-    }
-
-    assert found == {"backend/analysis/assembling.py"}
+    assert [m.name for m in _modules() if m.builds_evidence] == ["backend/analysis/assembling.py"]
 
 
 def _written(node: ast.AST) -> str | None:
@@ -93,16 +125,16 @@ def _written(node: ast.AST) -> str | None:
             return None
 
 
-def _statements(tree: ast.Module) -> list[tuple[int, str]]:
+def _statements(nodes: Sequence[ast.AST]) -> list[tuple[int, str]]:
     """Return the line and the text of each literal that has SQL, apart from docstrings."""
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if node.body and isinstance(node.body[0], ast.Expr)
     }
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         text = None if id(node) in docstrings else _written(node)
         if text is not None and _SQL.search(text):
             found.append((getattr(node, "lineno", 0), text))
@@ -112,19 +144,12 @@ def _statements(tree: ast.Module) -> list[tuple[int, str]]:
 def test_only_the_store_contains_sql():
     """Goal: someone who changes a table finds all statements on it in one package."""
     found, in_store = [], 0
-    for name, tree in _trees():
-        if name.startswith("backend/store/"):
-            in_store += len(_statements(tree))
+    for module in _modules():
+        if module.name.startswith("backend/store/"):
+            in_store += len(module.statements)
         else:
-            found += [f"{name}:{line} {text[:60]}" for line, text in _statements(tree)]
-            # The builders of statements are SQL too. Types of connections and errors are not.
-            found += [
-                f"{name}:{node.lineno} import of {alias.name} from {node.module}"
-                for node in ast.walk(tree)
-                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sqlalchemy"
-                for alias in node.names
-                if not alias.name.startswith("Async") and not alias.name.endswith("Error")
-            ]
+            found += [f"{module.name}:{line} {text[:60]}" for line, text in module.statements]
+            found += [f"{module.name}:{one}" for one in module.sql_imports]
 
     assert found == []
     assert in_store > 150, "the statements of the store are recognized"
@@ -142,7 +167,7 @@ def test_only_the_store_contains_sql():
     ],
 )
 def test_sql_is_told_from_other_texts(code, is_sql):
-    assert bool(_statements(ast.parse(code))) is is_sql
+    assert bool(_statements(list(ast.walk(ast.parse(code))))) is is_sql
 
 
 def test_what_a_task_of_spark_runs_needs_no_driver_but_adbc():

@@ -1,15 +1,23 @@
-"""Fixtures that start ``barrierscope up`` with a data folder of its own, and remove both after a test."""
+"""Fixtures of the tests of the whole product: ``barrierscope up``, a browser, and the pages over a fake API.
+
+A start of ``up`` or of the browser is slow, so the tests of a process share one of each.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from backend.cli.stack import METERED
+from tests.support.browsing import SharedBrowser, chromium
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
 from tests.support.running_up import Up, folder_modes, free_ports, processes_of
 
 
@@ -66,6 +74,7 @@ class LiveUp:
 
 
 _LIVE_UP = pytest.StashKey[LiveUp]()
+_BROWSER = pytest.StashKey[SharedBrowser]()
 
 
 @pytest.fixture(scope="session")
@@ -81,9 +90,48 @@ def live_up(pytestconfig: pytest.Config) -> Iterator[LiveUp]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def browser(pytestconfig: pytest.Config) -> Iterator[SharedBrowser]:
+    """Yield the browser of this process, which starts at the first page that a test opens."""
+    executable = chromium()
+    if executable is None:
+        pytest.skip("no Chromium on this machine")
+    shared = pytestconfig.stash[_BROWSER] = SharedBrowser(executable)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="module")
+def fake() -> FakeApi:
+    """Return a fake API, which the tests of a file share."""
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake: FakeApi) -> Iterator[str]:
+    """Yield the address of the pages over the fake API of the file."""
+    with site_over(fake) as url:
+        yield url
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that uses the shared browser."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Stop the shared instance after the last test that uses it: its jobs would load the machine until the end."""
+    """Stop what the next test does not use.
+
+    The jobs of the shared instance would load the machine until the end. While the browser runs, its driver keeps an
+    event loop in this thread, so a test without a browser could not run one of its own.
+    """
     live = item.config.stash.get(_LIVE_UP, None)
     if live is not None and (nextitem is None or "live_up" not in nextitem.path.read_text(encoding="utf-8")):
         live.close()
+    browser = item.config.stash.get(_BROWSER, None)
+    if browser is not None and (nextitem is None or "browser" not in getattr(nextitem, "fixturenames", ())):
+        browser.close()

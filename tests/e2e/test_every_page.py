@@ -14,16 +14,11 @@ from playwright.sync_api import Page
 
 from dashboard import routes
 from dashboard.routes import PageKind
-from tests.support.browsing import Browser, Weight, chromium, launched, opened, settle, show_whole, small_targets
+from tests.support.browsing import SharedBrowser, Weight, opened, settle, show_whole, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.page_faults import accessibility_faults, lasting_layout_faults, layout_faults
 from tests.support.page_register import HEIGHT, PAGES, Example, StandingClock, begin, every_page_api, resize, show
 from tests.support.waiting import until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 _LAPTOP_PX = 1440
 _WIDTHS_PX = (1440, 1000, 2560, 390)
@@ -34,12 +29,6 @@ _TICKS = 3
 _ANSWER_S = 0.15
 """How long the API takes to answer while layout shifts are measured. Parts of a page then arrive one after another, as
 they do over a network."""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +53,7 @@ def test_every_kind_of_page_is_in_the_register():
     assert len({page.name for page in PAGES}) == len(PAGES)
 
 
-def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site):
+def test_every_page_is_without_fault_at_a_laptop_s_width(browser: SharedBrowser, site):
     found: dict[str, list[str]] = {}
     with opened(browser, site) as (page, watch):
         begin(page, width=_LAPTOP_PX)
@@ -79,7 +68,7 @@ def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site, theme):
+def test_every_page_is_without_fault_while_the_window_is_resized(browser: SharedBrowser, site, theme):
     found: dict[str, list[str]] = {}
     with opened(browser, site, theme=theme) as (page, watch):
         begin(page, width=_LAPTOP_PX, theme=theme)
@@ -109,7 +98,7 @@ _OPENED = (
 
 
 @pytest.mark.slow
-def test_lists_and_dialogs_that_are_open_are_accessible(browser: Browser, site):
+def test_lists_and_dialogs_that_are_open_are_accessible(browser: SharedBrowser, site):
     found: dict[str, list[str]] = {}
     examples = {example.name: example for example in PAGES}
     with opened(browser, site) as (page, watch):
@@ -132,7 +121,7 @@ def _is_whole(page: Page, example: Example) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [_LAPTOP_PX, 390])
-def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser, width):
+def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: SharedBrowser, width):
     moved: dict[str, tuple[float, float]] = {}
     clock, ticks = StandingClock(), 0
     with (

@@ -35,7 +35,7 @@ _NAME = "barrierscope.test"
 
 
 @pytest.fixture(scope="module")
-def browser():
+def resolving():
     with launched(chromium(), f"--host-resolver-rules=MAP {_NAME} 127.0.0.1, MAP rebound.test 127.0.0.1") as found:
         yield found
 
@@ -96,9 +96,9 @@ def _log_in(page: Page, token: str = TOKEN) -> None:
     page.click("button")
 
 
-def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded, first):
+def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(resolving, guarded, first):
     own = f"http://{_NAME}:{guarded}"
-    with opened(browser, first) as (page, _):
+    with opened(resolving, first) as (page, _):
         page.goto(f"{own}/ui/targets?from=mail")
         expect(page).to_have_url(re.compile(r"/login\?next="))
 
@@ -122,9 +122,9 @@ def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded,
         expect(page.locator("#token")).to_be_visible()
 
 
-def test_an_open_page_goes_to_the_login_when_its_session_has_ended(browser, guarded, first):
+def test_an_open_page_goes_to_the_login_when_its_session_has_ended(resolving, guarded, first):
     own = f"http://{_NAME}:{guarded}"
-    with opened(browser, first) as (page, _):
+    with opened(resolving, first) as (page, _):
         page.goto(f"{own}/ui/targets")
         _log_in(page)
         expect(page.locator("header.top")).to_be_visible()
@@ -136,8 +136,8 @@ def test_an_open_page_goes_to_the_login_when_its_session_has_ended(browser, guar
         expect(page).to_have_url(f"{own}/ui/targets")
 
 
-def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(browser, first, stranger):
-    with opened(browser, first) as (page, _):
+def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(resolving, first, stranger):
+    with opened(resolving, first) as (page, _):
         page.goto("/ui/")
         _log_in(page)
         expect(page.locator("header.top")).to_be_visible()
@@ -151,10 +151,10 @@ def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(browser, f
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])
-def test_a_page_of_another_site_can_neither_read_nor_change_anything(browser, guarded, first, stranger, is_guarded):
+def test_a_page_of_another_site_can_neither_read_nor_change_anything(resolving, guarded, first, stranger, is_guarded):
     with nullcontext(guarded) if is_guarded else _service(None) as port:
         own = f"http://127.0.0.1:{port}"
-        with opened(browser, first) as (page, _):
+        with opened(resolving, first) as (page, _):
             page.goto(f"{own}/ui/")
             if is_guarded:
                 _log_in(page)
@@ -173,8 +173,8 @@ def test_a_page_of_another_site_can_neither_read_nor_change_anything(browser, gu
             expect(page.locator("header.top")).to_be_visible()
 
 
-def test_a_name_that_was_rebound_to_this_machine_is_refused(browser, first):
-    with _service(None) as port, opened(browser, first) as (page, _):
+def test_a_name_that_was_rebound_to_this_machine_is_refused(resolving, first):
+    with _service(None) as port, opened(resolving, first) as (page, _):
         for path in ("/", "/ui/", "/api/v1/status"):
             answer = page.goto(f"http://rebound.test:{port}{path}")
             assert answer is not None

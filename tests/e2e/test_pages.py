@@ -18,28 +18,17 @@ from playwright.sync_api import Page, expect
 
 from backend.store.wall_clock import WallClock
 from dashboard.text import duration
-from tests.support.browsing import Watch, Weight, chromium, drag, go, launched, opened, overflowing
+from tests.support.browsing import Watch, Weight, drag, go, opened, overflowing
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import Up
 from tests.support.waiting import PATIENCE_S, until
 from tests.support.walking import Hand, press_key
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 _DEMOS = 7
 _TROUBLED = "orders-aligned"
 _HOLDER = "aggregate"
 # The job needs five completed checkpoints. They take half a minute if the demo jobs keep up with the clock.
 _RECOVERY_MAX_MS = 2 * PATIENCE_S * 1_000
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

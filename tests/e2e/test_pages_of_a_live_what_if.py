@@ -7,21 +7,16 @@ import pytest
 from playwright.sync_api import expect
 
 from dashboard.text import duration
-from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.browsing import opened, overflowing
 from tests.support.running_up import jobs_of
 from tests.support.waiting import PATIENCE_S, until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 _TROUBLED = "orders-aligned"
 _MAX_MS = 4 * PATIENCE_S * 1_000
 
 
 @pytest.mark.slow
-def test_four_clicks_lead_from_an_alert_to_a_cure_whose_numbers_stand_beside_what_then_happened(start):
+def test_four_clicks_lead_from_an_alert_to_a_cure_whose_numbers_stand_beside_what_then_happened(browser, start):
     up = start()
     up.wait_until_says("ready: open")
     job = jobs_of(up)[_TROUBLED]
@@ -40,7 +35,7 @@ def test_four_clicks_lead_from_an_alert_to_a_cure_whose_numbers_stand_beside_wha
 
     until(lambda: alerts() and proposals(), "an alert fires, and the rules have advice")
     until(lambda: tier() == "fast", "the fast simulation is compiled", timeout_s=4 * PATIENCE_S)
-    with launched(chromium()) as browser, opened(browser, f"http://127.0.0.1:{up.port}") as (page, watch):
+    with opened(browser, f"http://127.0.0.1:{up.port}") as (page, watch):
         page.goto(f"/ui/alerts/{alerts()[0]['id']}")
         # 1
         page.get_by_role("link", name="What if").first.click()

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
-
-import pytest
 from playwright.sync_api import expect
 
 from backend.domain.advice import AdviceState
-from tests.support.browsing import LAPTOP, chromium, launched, opened, overflowing, small_targets, until_charts_fit
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import FakeApi
+from tests.support.browsing import LAPTOP, opened, overflowing, small_targets, until_charts_fit
 from tests.support.made_up_alerts import ADVISED
 from tests.support.waiting import until
 from tests.support.walking import Hand
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 # Without a focus, the active element is the body, whose text contains the text of every button.
 _HAS_FOCUS = "s => document.activeElement.matches(s)"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url:
-        yield url
 
 
 def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, site, fake):

@@ -11,38 +11,12 @@ from playwright.sync_api import expect
 
 from tests.support.browsing import (
     LAPTOP,
-    chromium,
     focus,
     go,
-    launched,
     opened,
 )
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import FakeApi
 from tests.support.made_up_alerts import JOB, MadeUpAlerts
 from tests.support.waiting import until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url:
-        yield url
 
 
 @pytest.fixture

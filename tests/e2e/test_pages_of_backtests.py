@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import re
-import time
-from datetime import UTC, datetime
 
-import pytest
 from playwright.sync_api import Route, expect
 
 from backend.domain.backtest import Part
-from tests.support.browsing import chromium, launched, opened, overflowing
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import FakeApi
+from tests.support.browsing import opened, overflowing
 from tests.support.waiting import until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 _TICK = '["backtest-tick.n_intervals"]'
 _INTERVALS = "() => window.dash_component_api.getLayout('backtest-tick').props.max_intervals"
 
 
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url, launched(chromium()) as browser:
-        yield browser, url
-
-
-def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_its_result_has_an_address(site, fake):
-    with opened(*site) as (page, watch):
+def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_its_result_has_an_address(
+    browser, site, fake
+):
+    with opened(browser, site) as (page, watch):
         page.goto("/ui/jobs/jruntime/advice")
         page.get_by_role("link", name="Backtest").click()
         expect(page.locator("#backtest-state")).to_contain_text("not run yet")
@@ -96,8 +77,8 @@ def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_i
         assert watch.found == []
 
 
-def test_a_backtest_that_is_not_kept_and_one_without_parts_say_what_to_do(site):
-    with opened(*site) as (page, _):
+def test_a_backtest_that_is_not_kept_and_one_without_parts_say_what_to_do(browser, site):
+    with opened(browser, site) as (page, _):
         page.goto("/ui/jobs/jruntime/backtest?id=bgone")
         expect(page.locator("#backtest-state")).to_contain_text("not known any more")
         for box in page.get_by_role("checkbox").all():

@@ -13,22 +13,11 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browsing import Browser, chromium, launched, opened
+from tests.support.browsing import opened
 from tests.support.dashboard_site import site_over
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium is installed"),
-]
-
 _PAGE = f"/ui/jobs/{LARGE}/runs/r{LARGE[1:]}/checkpoints/{CHECKPOINTS}?open=&t=6000"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched(chromium()) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

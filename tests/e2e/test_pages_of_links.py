@@ -5,25 +5,20 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import LAPTOP, chromium, launched, opened, overflowing, small_targets, until_charts_fit
+from tests.support.browsing import LAPTOP, opened, overflowing, small_targets, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 _CHECKPOINT = "/ui/jobs/jB2/runs/rB2/checkpoints/{}"
 
 
-def test_links_are_stored_offered_at_the_guilty_subtask_and_its_stacks_are_read():
+def test_links_are_stored_offered_at_the_guilty_subtask_and_its_stacks_are_read(browser):
     fake = FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
     number = fake.jobs["jB2"].checkpoints[-1].checkpoint_id
-    with launched(chromium()) as browser, site_over(fake) as site, opened(browser, site) as (page, watch):
+    with site_over(fake) as site, opened(browser, site) as (page, watch):
         # The dialog of the targets: a refusal is shown, and what was typed stays.
         page.goto("/ui/targets")
         page.locator("button[aria-label='Links of production-eu']").click()

@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import chromium, launched, opened, overflowing, scrolled_sideways
+from tests.support.browsing import opened, overflowing, scrolled_sideways
 from tests.support.dashboard_site import site_over
 from tests.support.long_names import LENGTH, LongNamesApi, long
 from tests.support.page_register import PAGES, StandingClock, begin, every_page_api, resize, show
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 _LAPTOP_PX, _PHONE_PX = 1440, 390
 _NAMED = (
@@ -23,10 +18,9 @@ _NAMED = (
 
 
 @pytest.fixture(scope="module")
-def page():
+def page(browser):
     with (
         site_over(every_page_api(StandingClock(), LongNamesApi), has_date=False) as url,
-        launched(chromium()) as browser,
         opened(browser, url) as (found, _),
     ):
         begin(found, width=_LAPTOP_PX)

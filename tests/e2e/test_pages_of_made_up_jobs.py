@@ -19,24 +19,16 @@ from tests.support.api_examples import example
 from tests.support.browsing import (
     LAPTOP,
     Weight,
-    chromium,
     go,
-    launched,
     opened,
     overflowing,
     small_targets,
     until_charts_fit,
 )
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import HOSTILE, FakeApi
+from tests.support.fake_api import HOSTILE
 from tests.support.made_up_alerts import ADVISED, MadeUpAlerts
 from tests.support.waiting import until
 from tests.support.walking import Hand
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 PAGES = {
     "fleet": "/ui/",
@@ -71,23 +63,6 @@ SHOWN = {
     "comparison": "#comparison-graph .barlayer path",
     "windows": "#windows-graph .scatterlayer .points path",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url:
-        yield url
 
 
 @pytest.fixture

@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
-from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import Route, expect
 
 from backend.contracts.annotations import AnnotationIn
-from tests.support.browsing import chromium, go, launched, opened, until_charts_fit
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import FakeApi
+from tests.support.browsing import go, opened, until_charts_fit
 from tests.support.waiting import until
 from tests.support.walking import press_key
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url:
-        yield url
 
 
 def test_dragging_across_the_timeline_zooms_the_page_and_the_browser_goes_back(browser, site):

@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
-from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import chromium, launched, opened, overflowing, small_targets
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import FakeApi
+from tests.support.browsing import opened, overflowing, small_targets
 from tests.support.walking import press_key
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 _DRAWN = "#space-time-graph .scatterlayer path.point"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url:
-        yield url
 
 
 def checkpoint_of(fake, job):

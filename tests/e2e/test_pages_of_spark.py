@@ -8,15 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browsing import LAPTOP, chromium, launched, opened, overflowing, small_targets, until_charts_fit
+from tests.support.browsing import LAPTOP, opened, overflowing, small_targets, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, add_spark
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 _JOB = f"/ui/jobs/{BEHIND}"
 
@@ -28,8 +23,8 @@ def site():
         yield url
 
 
-def test_the_pages_of_a_spark_job_show_its_batches_and_its_week_without_overlaps(site):
-    with launched(chromium()) as browser, opened(browser, site, theme="dark") as (page, watch):
+def test_the_pages_of_a_spark_job_show_its_batches_and_its_week_without_overlaps(browser, site):
+    with opened(browser, site, theme="dark") as (page, watch):
         page.goto(_JOB)
         page.wait_for_selector("#job-batches-graph .barlayer path")
         expect(page.locator("#timeline-legend")).to_contain_text("one mark for each micro-batch")

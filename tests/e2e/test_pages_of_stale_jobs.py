@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import chromium, launched, opened
+from tests.support.browsing import opened
 from tests.support.running_up import jobs_of
 from tests.support.waiting import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
-
 _WAIT_MS = PATIENCE_S * 1000
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
 
 
 @contextmanager

@@ -3,37 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
-from datetime import UTC, datetime
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import chromium, launched, opened
-from tests.support.dashboard_site import site_over
-from tests.support.fake_api import FakeApi
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url:
-        yield url
+from tests.support.browsing import opened
 
 
 def test_the_heatmap_opens_the_clicked_subtask_and_its_choices_are_in_the_address(browser, site, fake):

@@ -5,39 +5,14 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.support.browsing import (
-    chromium,
-    launched,
     opened,
 )
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
-
-
-@pytest.fixture(scope="module")
-def site(fake):
-    with site_over(fake) as url:
-        yield url
 
 
 def test_a_large_fleet_loads_rows_while_it_is_scrolled_and_shows_what_changes(browser):

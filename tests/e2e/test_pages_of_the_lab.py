@@ -9,24 +9,14 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import Weight, chromium, focus, launched, opened, overflowing, small_targets
+from tests.support.browsing import Weight, focus, opened, overflowing, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 _SMALL = "shape=backpressured&protocol=aligned&with=unaligned&parallelism=2&duration=20&seed=7"
 _SHIFTS_MAX = 0.02
 _DRAWN = """() => [...document.querySelectorAll('#lab-results .js-plotly-plot')]
     .filter(e => e.querySelector('.trace')).map(e => e.closest('[id$=-graph]').id)"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
 
 
 @pytest.fixture

@@ -9,24 +9,14 @@ import pytest
 from playwright.sync_api import expect
 
 from dashboard import routes, tour
-from tests.support.browsing import LAPTOP, chromium, focus, launched, opened, overflowing, small_targets
+from tests.support.browsing import LAPTOP, focus, opened, overflowing, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.made_up_alerts import ADVISED
 from tests.support.waiting import until
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 _FOCUSED = "s => !!document.activeElement && document.activeElement.matches(s)"
 _BEFORE = ("A job in trouble", "What is wrong", "Since when", "The culprit", "The barrier front", "The cure")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
 
 
 @pytest.fixture

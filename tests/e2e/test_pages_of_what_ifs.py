@@ -10,21 +10,10 @@ import pytest
 from playwright.sync_api import expect
 
 from backend.contracts.whatif import Tier
-from tests.support.browsing import chromium, focus, launched, opened, overflowing
+from tests.support.browsing import focus, opened, overflowing
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched(chromium()) as found:
-        yield found
 
 
 @pytest.fixture

@@ -11,14 +11,9 @@ import pytest
 
 from tests.simulators.pictures import VIEWS, compared, name_of
 from tests.support import pictures
-from tests.support.browsing import chromium, launched, opened
+from tests.support.browsing import opened
 from tests.support.dashboard_site import site_over
 from tests.support.page_register import PAGES, StandingClock, every_page_api
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
-]
 
 
 def test_each_page_of_the_register_has_its_pictures_and_no_others_are_kept():
@@ -33,9 +28,9 @@ def test_each_page_of_the_register_has_its_pictures_and_no_others_are_kept():
 # Each change of a page would fail CI until its pictures are taken again. Therefore CI does not compare them.
 @pytest.mark.slow
 @pytest.mark.skipif("BARRIERSCOPE_COMPARE_PICTURES" not in os.environ, reason="run it with `make compare-pictures`")
-def test_every_page_looks_like_its_picture():
+def test_every_page_looks_like_its_picture(browser):
     pictures.clear()
-    with site_over(every_page_api(StandingClock()), has_date=False) as url, launched(chromium()) as browser:
+    with site_over(every_page_api(StandingClock()), has_date=False) as url:
         with opened(browser, url) as (page, _):
             letters = pictures.compare(pictures.PROBE, pictures.take_probe(page))
         if letters is not None:

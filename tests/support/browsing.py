@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -146,6 +146,26 @@ def launched(executable: str, *flags: str, fonts: Path | None = None) -> Iterato
             browser.close()
 
 
+class SharedBrowser:
+    """A browser that many tests share. It starts when a page is opened, and again after it was closed."""
+
+    def __init__(self, executable: str) -> None:
+        self._executable = executable
+        self._stack = ExitStack()
+        self._browser: Browser | None = None
+
+    def at(self, base_url: str) -> BrowserContext:
+        """Return a browser context whose relative addresses start at ``base_url``."""
+        if self._browser is None:
+            self._browser = self._stack.enter_context(launched(self._executable))
+        return self._browser.at(base_url)
+
+    def close(self) -> None:
+        """Close the browser, if it runs."""
+        self._browser = None
+        self._stack.close()
+
+
 class Watch:
     """The errors and warnings of one page: console messages, exceptions, and failed requests."""
 
@@ -172,7 +192,7 @@ class Watch:
 
 @contextmanager
 def opened(
-    browser: Browser, base_url: str, *, theme: str = "light", is_first_visit: bool = False
+    browser: Browser | SharedBrowser, base_url: str, *, theme: str = "light", is_first_visit: bool = False
 ) -> Iterator[tuple[Page, Watch]]:
     """Open a page of a laptop's size in the colour scheme ``theme``. Yield the page and the watch on its errors.
 

@@ -101,6 +101,7 @@ AREAS = {
         "integration/test_collecting_without_postgres.py",
         "integration/test_target_leases.py",
         "integration/test_declared_targets.py",
+        "integration/test_many_targets.py",
         "integration/test_discovery.py",
         "integration/test_cluster_history.py",
         "integration/test_discovered_fleet.py",

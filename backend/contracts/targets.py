@@ -113,6 +113,8 @@ class TargetOut(Model):
     links: list[LinkTemplate] = []
     links_version: str = ""
     """Changes whenever ``links`` or ``ui_url`` change."""
+    version: str = ""
+    """Changes whenever a field that ``PATCH`` takes changes. A change that sends it as ``If-Match`` undoes no other."""
     connection: ConnectionDoc | None = None
     """Credentials by reference, TLS and proxy. Null: none."""
     interval_s: float | None = None

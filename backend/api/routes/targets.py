@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, Limit, TargetId
 from backend.contracts import api
 from backend.contracts.target_list import TargetGroupOut
+from backend.domain.target import TargetOrigin
+from backend.store.targets.targets import WantedTargets
 
 router = APIRouter(prefix="/targets", tags=["targets"])
 
 Wanted = Annotated[api.TargetIn, Body(openapi_examples={"flink": {"value": examples.read("target_in")}})]
 Patch = Annotated[api.TargetPatch, Body(openapi_examples={"pause": {"value": {"is_enabled": False}}})]
+IfMatch = Annotated[
+    str | None,
+    Header(max_length=100, description="The `version` that was read, in quotes: 409 if the version is now another."),
+]
+Search = Annotated[
+    str | None, Query(max_length=200, pattern=r"^[^\x00]*$", description="Part of the name or the address.")
+]
+Origin = Annotated[TargetOrigin | None, Query(description="Only targets that came from there.")]
 
 
 @router.get("", responses=examples.page_of("target"))
-async def list_targets(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.TargetOut]:
+async def list_targets(
+    services: Given, search: Search = None, origin: Origin = None, cursor: Cursor = None, limit: Limit = LIMIT
+) -> api.Page[api.TargetOut]:
     """List the targets, oldest first, with their health and the cost of reading them."""
-    return await services.targets.page(cursor=cursor, limit=limit)
+    return await services.targets.page(WantedTargets(search, origin), cursor=cursor, limit=limit)
 
 
 @router.get("/sd", responses=examples.list_of("target_group"))
@@ -56,23 +68,36 @@ async def try_target(wanted: Wanted, services: Given) -> api.TargetTestOut:
 
 
 @router.get("/{target}", responses=examples.of("target"))
-async def read_target(target: TargetId, services: Given) -> api.TargetOut:
-    """Return one target."""
-    return await services.targets.get(target)
+async def read_target(target: TargetId, services: Given, response: Response) -> api.TargetOut:
+    """Return one target. Its version is the ``ETag``."""
+    return _tagged(response, await services.targets.get(target))
 
 
 @router.patch("/{target}", responses=examples.of("target"))
-async def change_target(target: TargetId, patch: Patch, services: Given) -> api.TargetOut:
+async def change_target(
+    target: TargetId, patch: Patch, services: Given, response: Response, if_match: IfMatch = None
+) -> api.TargetOut:
     """Change the name, labels, links, interval or connection of a target, pause it or resume it.
 
     Absent fields stay unchanged. 422 if the body has `url` or `kind`, because jobs and their history belong to them.
     409 if a file or a discovery declares the target: it is changed there.
-    With the `links_version` that was read, links that someone else changed meanwhile are not overwritten.
+    With the `version` that was read as `If-Match`, or its `links_version`, nothing that someone else changed meanwhile
+    is overwritten.
     """
-    return await services.targets.change(target, patch)
+    return _tagged(response, await services.targets.change(target, patch, version=_version(if_match)))
 
 
 @router.delete("/{target}", status_code=204)
 async def remove_target(target: TargetId, services: Given) -> None:
     """Remove a target. Its history stays until retention drops it."""
     await services.targets.remove(target)
+
+
+def _tagged(response: Response, target: api.TargetOut) -> api.TargetOut:
+    response.headers["ETag"] = f'"{target.version}"'
+    return target
+
+
+def _version(if_match: str | None) -> str | None:
+    text = "*" if if_match is None else if_match.strip().removeprefix("W/").strip('"')
+    return None if text == "*" else text

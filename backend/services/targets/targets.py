@@ -44,7 +44,7 @@ from backend.services.paging import decode_cursor, page_of
 from backend.services.targets.listing import groups_of
 from backend.store.postgres.connections import reading
 from backend.store.targets.declared import FORGOTTEN_AFTER, list_sources
-from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository
+from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository, WantedTargets
 
 _PROBE_TIMEOUT_S = 8.0
 _SERVER_ERROR = 500
@@ -107,17 +107,15 @@ class TargetService:
         self._limits = limits
         self._probe = probe
 
-    async def page(self, *, cursor: str | None, limit: int) -> api.Page[api.TargetOut]:
-        """Return one page of targets, oldest first.
+    async def page(self, wanted: WantedTargets, *, cursor: str | None, limit: int) -> api.Page[api.TargetOut]:
+        """Return one page of the wanted targets, oldest first.
 
         Raises:
             InvalidInputError: the cursor does not belong to this list.
         """
         after = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
-        # There are at most a few dozen targets, so one query reads them all, and the page is cut from the result.
-        known = await self._heard(await self._targets.list_all())
-        rows = [r for r in known if after is None or (r.added_at, r.id) > after]
-        items, following = page_of(rows[: limit + 1], limit, lambda r: (r.added_at, r.id))
+        rows = await self._heard(await self._targets.list_page(wanted, after=after, limit=limit + 1))
+        items, following = page_of(rows, limit, lambda r: (r.added_at, r.id))
         places = await self._places(items)
         shown = [target_out(r, places) for r in items]
         return api.Page[api.TargetOut](items=shown, next=following, as_of=self._clock.now())
@@ -165,14 +163,14 @@ class TargetService:
         added = target_out(await self._targets.add(new, at=self._clock.now()))
         return added.model_copy(update={"health": added.health.model_copy(update={"reason": trouble})})
 
-    async def change(self, target_id: str, patch: api.TargetPatch) -> api.TargetOut:
-        """Change the fields that the patch contains.
+    async def change(self, target_id: str, patch: api.TargetPatch, *, version: str | None = None) -> api.TargetOut:
+        """Change the fields that the patch contains. With a ``version``, only if the target still has it.
 
         Raises:
             InvalidInputError: the address of the web UI, the connection or the interval is invalid or not allowed.
             UnknownEntityError: there is no target with this id.
-            ConflictError: the patch names a version of the links, and they were changed since; or a file or a discovery
-                declares the target.
+            ConflictError: the target, or the links whose version the patch names, were changed since; or a file or a
+                discovery declares the target.
         """
         known = await self._targets.get(target_id)
         await self._must_not_be_declared(known)
@@ -188,6 +186,7 @@ class TargetService:
             links_version=patch.links_version,
             options=self._changed_options(patch.connection, known),
             interval_s=_interval(patch.interval_s),
+            version=version,
         )
         return target_out(changed)
 
@@ -367,5 +366,6 @@ def target_out(record: TargetRecord, places: Mapping[str, str] = MappingProxyTyp
         declared_at=places.get(record.declared_by or ""),
         links=[LinkTemplate.model_construct(name=link["name"], url=link["url"]) for link in record.link_templates],
         links_version=version_of(record.ui_url, record.link_templates),
+        version=record.version,
         connection=None if record.connection == PLAIN else ConnectionDoc.of_options(record.connection),
     )

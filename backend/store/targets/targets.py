@@ -6,13 +6,15 @@ keeps its row while history refers to it. Adding its URL again restores it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, bindparam, case, delete, func, select, update
+from sqlalchemy import RowMapping, bindparam, case, delete, func, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -99,6 +101,25 @@ class TargetRecord:
     missing_since: datetime | None = None
     """The instant from which on the source no longer declared the target. The target ends soon after."""
 
+    @property
+    def version(self) -> str:
+        """The version of what a user may change: another text if any of it is another."""
+        links = [[link["name"], link["url"]] for link in self.link_templates]
+        options = self.connection.document()
+        stated = [self.name, dict(self.labels), self.is_enabled, self.ui_url, links, options, self.interval_s]
+        return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTargets:
+    """The filters of a list of targets. An absent value does not restrict it.
+
+    ``search`` is a part of the name or the address, in any case of letters.
+    """
+
+    search: str | None = None
+    origin: TargetOrigin | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class NewTarget:
@@ -148,9 +169,9 @@ _ADD = _NEW.on_conflict_do_update(
 ).returning(_TARGET.id)
 # The caller passes the values to set under the names of their columns.
 _CHANGE = update(tables.targets).where(_TARGET.id == bindparam("target"), _IS_KEPT).returning(_TARGET.id)
-_LOCKED_LINKS = (
-    select(_TARGET.ui_url, _TARGET.link_templates).where(_TARGET.id == bindparam("target"), _IS_KEPT).with_for_update()
-)
+_LOCKED = _RECORD.with_for_update(of=tables.targets)
+# An address may have a password before its @, which nobody may find out by a search.
+_SHOWN_URL = func.regexp_replace(_TARGET.url, "//[^/]*@", "//")
 _FORGET_HEALTH = delete(tables.target_health).where(tables.target_health.c.target_id == bindparam("target"))
 
 
@@ -164,6 +185,25 @@ class TargetRepository:
         """Return every target that is not removed, oldest first."""
         async with reading(self._engine) as connection:
             return [_record(row) for row in (await connection.execute(_RECORDS)).mappings()]
+
+    async def list_page(
+        self, wanted: WantedTargets, *, after: tuple[datetime, str] | None, limit: int
+    ) -> list[TargetRecord]:
+        """Return at most ``limit`` targets that are not removed, oldest first, from the one behind ``after`` on.
+
+        ``after`` has the instant at which a target was added, and its id.
+        """
+        statement = _RECORDS.limit(limit)
+        if after is not None:
+            statement = statement.where(tuple_(_TARGET.added_at, _TARGET.id) > after)
+        if wanted.origin is not None:
+            statement = statement.where(_TARGET.origin == wanted.origin.value)
+        if wanted.search:
+            text = wanted.search
+            is_found = (_TARGET.name.icontains(text, autoescape=True), _SHOWN_URL.icontains(text, autoescape=True))
+            statement = statement.where(or_(*is_found))
+        async with reading(self._engine) as connection:
+            return [_record(row) for row in (await connection.execute(statement)).mappings()]
 
     async def get(self, target_id: str) -> TargetRecord:
         """Return one target.
@@ -231,6 +271,7 @@ class TargetRepository:
         links_version: str | None = None,
         options: ConnectionOptions | None = None,
         interval_s: float | None = None,
+        version: str | None = None,
     ) -> TargetRecord:
         """Change the fields that are not None. An empty ``ui_url`` removes the address of the web UI.
 
@@ -238,7 +279,8 @@ class TargetRepository:
 
         Raises:
             UnknownEntityError: there is no target with this id.
-            ConflictError: the links no longer have the version ``links_version``; nothing is changed.
+            ConflictError: the target no longer has this ``version``, or its links no longer have ``links_version``;
+                nothing is changed.
         """
         given: dict[str, Any] = {
             "name": None if name is None else clean(name),
@@ -254,8 +296,8 @@ class TargetRepository:
         if link_templates is not None:
             changed["link_templates"] = [_clean(link) for link in link_templates]
         async with writing(self._engine) as connection:
-            if links_version is not None:
-                await _check_links(connection, target_id, links_version)
+            if version is not None or links_version is not None:
+                await _check_versions(connection, target_id, version, links_version)
             if changed:
                 await connection.execute(_CHANGE, {"target": target_id} | changed)
             if is_enabled is False:
@@ -286,10 +328,17 @@ async def _get(connection: AsyncConnection, target_id: str) -> TargetRecord:
     return _record(row)
 
 
-async def _check_links(connection: AsyncConnection, target_id: str, version: str) -> None:
-    """Lock the target until the end of the transaction, and check that nobody changed its links."""
-    row = (await connection.execute(_LOCKED_LINKS, {"target": target_id})).mappings().first()
-    if row is not None and version_of(row["ui_url"], row["link_templates"]) != version:
+async def _check_versions(
+    connection: AsyncConnection, target_id: str, version: str | None, links_version: str | None
+) -> None:
+    """Lock the target until the end of the transaction, and check that nobody changed it."""
+    row = (await connection.execute(_LOCKED, {"target": target_id})).mappings().first()
+    if row is None:
+        return
+    if version not in (None, _record(row).version):
+        text = f"the target {row['name']} was changed meanwhile; read it again and repeat the change"
+        raise ConflictError(text, kind="version-conflict")
+    if links_version not in (None, version_of(row["ui_url"], row["link_templates"])):
         text = "the links of this target were changed meanwhile; open them again and repeat the change"
         raise ConflictError(text, kind="version-conflict")
 

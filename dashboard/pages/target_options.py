@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,7 +19,7 @@ _FIELDS: Final = (
     ("bearer", "Bearer token", _REFERENCE, "Credentials"),
     ("user", "User", "barrierscope", "Credentials"),
     ("password", "Password", _REFERENCE, "Credentials"),
-    ("headers", "Headers", "X-Api-Key=env:NAME", "Credentials"),
+    ("headers", "Headers, one on each line", "X-Api-Key=env:NAME", "Credentials"),
     ("ca", "Trusted authorities", "file:ca.pem", "TLS"),
     ("certificate", "Client certificate", "file:client.pem", "TLS"),
     ("key", "Key of the certificate", "file:client.key", "TLS"),
@@ -27,10 +28,14 @@ _FIELDS: Final = (
     ("proxy_user", "User for the proxy", "", "Proxy"),
     ("proxy_password", "Password for the proxy", _REFERENCE, "Proxy"),
     ("kind", "Kind", "flink or spark", "Target"),
-    ("labels", "Labels", "deployment=orders, environment=prod", "Target"),
+    ("labels", "Labels, one on each line", "deployment=orders\nenvironment=prod", "Target"),
     ("interval_s", "Seconds between two readings", "2", "Target"),
     ("ui_url", "Address of the web UI in browsers", "https://flink-ui.example", "Target"),
 )
+_LISTS: Final = ("labels", "headers")
+"""The fields that have a line for each pair of a name and a value."""
+# In a value, this may be the begin of another pair, as people write lists on one line.
+_NEXT_PAIR = re.compile(r",\s*[^\s,=][^,=]*=")
 HINT: Final = (
     "Credentials are written as references, never as values: env:NAME is a variable of the service, file:PATH a file of"
     " it. The operator of Barrierscope decides which of them may be named here."
@@ -84,17 +89,26 @@ def groups(
 
 
 def _field(name: str, label: str, example: str, value: str, form: str, *, is_fixed: bool) -> Component:
-    box = dcc.Input(
-        id={"type": form, "name": name},
-        type="text",
-        value=value,
-        placeholder=example,
-        maxLength=2000,
-        autoComplete="off",
-        debounce=False,
-        disabled=is_fixed,
-        **attrs({"spellCheck": "false"}),
-    )
+    shared: dict[str, Any] = {"value": value, "placeholder": example, "disabled": is_fixed}
+    if name in _LISTS:
+        box: Component = dcc.Textarea(
+            id={"type": form, "name": name},
+            maxLength=20_000,
+            rows=max(2, min(8, value.count("\n") + 1)),
+            className="comment",
+            **shared,
+            **attrs({"spellCheck": "false"}),
+        )
+    else:
+        box = dcc.Input(
+            id={"type": form, "name": name},
+            type="text",
+            maxLength=2000,
+            autoComplete="off",
+            debounce=False,
+            **shared,
+            **attrs({"spellCheck": "false"}),
+        )
     return html.Label([label, box], className="field")
 
 
@@ -124,7 +138,13 @@ def values_of(target: TargetOut) -> dict[str, str]:
 
 
 def _joined(pairs: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in pairs.items())
+    return "\n".join(f"{name}={_written(value)}" for name, value in pairs.items())
+
+
+def _written(value: str) -> str:
+    """Return a value as ``_value`` reads it: in double quotes if it would else be another one, or two."""
+    is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
+    return f'"{value}"' if is_quoted or value != value.strip() or _NEXT_PAIR.search(value) else value
 
 
 def read(
@@ -135,7 +155,7 @@ def read(
 ) -> dict[str, Any]:
     """Return the fields of ``TargetIn`` that the form sets.
 
-    A list of pairs that shows what is ``stored`` stays as it is, because a value in it may contain a comma.
+    A list of pairs that shows what is ``stored`` stays as it is, because a name in it may contain ``=``.
 
     Raises:
         WrongOptionError: a field has a form that the API could not tell apart from another mistake.
@@ -183,13 +203,27 @@ def _connection(value: Mapping[str, str], kept: Mapping[str, dict[str, str]]) ->
 
 
 def _pairs(text: str, label: str) -> dict[str, str]:
-    pairs = {}
-    for part in (p.strip() for p in text.split(",")):
-        key, sign, value = part.partition("=")
-        if not sign or not key.strip():
-            raise WrongOptionError(f"{label}: write NAME=VALUE, and a comma between two of them.")
-        pairs[key.strip()] = value.strip()
+    pairs: dict[str, str] = {}
+    for line in (part.strip() for part in text.split("\n")):
+        if not line:
+            continue
+        name, sign, value = line.partition("=")
+        name = name.strip()
+        if not sign or not name or "," in name:
+            raise WrongOptionError(f"{label}: write NAME=VALUE, each on a line of its own.")
+        if name in pairs:
+            raise WrongOptionError(f"{label}: {name} is there twice. Remove one of the two lines.")
+        pairs[name] = _value(value.strip(), name, label)
     return pairs
+
+
+def _value(text: str, name: str, label: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1]
+    if _NEXT_PAIR.search(text):
+        cure = f"If the comma belongs to the value of {name}, write the value in double quotes."
+        raise WrongOptionError(f"{label}: write each NAME=VALUE on a line of its own. {cure}")
+    return text
 
 
 def told(target: TargetOut) -> str | None:

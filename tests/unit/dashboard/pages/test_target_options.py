@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backend.contracts.api import TargetIn
-from dashboard.pages.target_options import WrongOptionError, read
+from backend.contracts.api import TargetIn, TargetOut
+from dashboard.pages.target_options import WrongOptionError, read, values_of
+from tests.support.api_examples import example
 
 
 def form(**values):
@@ -17,7 +20,7 @@ def test_the_fields_become_those_of_the_api():
     found = form(
         user=" me ",
         password="env:A",
-        headers="X-Key=env:B, X-Other=file:c",
+        headers="X-Key=env:B\n X-Other = file:c\n\n",
         ca="file:ca.pem",
         proxy="http://proxy:3128",
         proxy_user="you",
@@ -46,7 +49,10 @@ def test_the_fields_become_those_of_the_api():
     [
         ({"user": "me"}, "fill in both"),
         ({"headers": "canary"}, "Headers: write NAME=VALUE"),
-        ({"labels": "=x"}, "Labels: write NAME=VALUE"),
+        ({"labels": "=x"}, "Labels: write NAME=VALUE, each on a line of its own"),
+        ({"labels": "a=1\na=2"}, "Labels: a is there twice"),
+        ({"labels": "team=canary, env=prod"}, "the value of team, write the value in double quotes"),
+        ({"labels": "canary, env=prod"}, "each on a line of its own"),
         ({"interval_s": "often"}, "write a number"),
         ({"proxy_user": "me"}, "address of the proxy too"),
     ],
@@ -57,3 +63,15 @@ def test_a_wrong_field_is_named_and_not_repeated(values, words):
 
     assert words in str(wrong.value)
     assert "canary" not in str(wrong.value)
+
+
+_NAMES = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="=,"), min_size=1, max_size=8)
+_VALUES = st.text(st.sampled_from('ab ,="'), max_size=12) | st.text(st.characters(exclude_categories=("C", "Zl", "Zp")))
+
+
+@given(st.dictionaries(_NAMES, _VALUES, max_size=4))
+def test_labels_are_read_as_they_are_shown_also_if_another_one_was_added(labels):
+    target = TargetOut.model_validate(example("target")).model_copy(update={"labels": labels})
+    shown = values_of(target).get("labels", "")
+
+    assert form(labels=shown + "\nadded last=1")["labels"] == labels | {"added last": "1"}

@@ -260,7 +260,7 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
     PageKind.SPACE_TIME: space_time.layout,
     PageKind.COMPARISON: comparison.layout,
     PageKind.WINDOWS: windows.layout,
-    PageKind.TARGETS: lambda _: targets.layout(),
+    PageKind.TARGETS: targets.layout,
     PageKind.LAB: lab.layout,
     PageKind.LAB_GUIDE: lab.guide_layout,
     PageKind.ALERTS: alerts.layout,

@@ -50,6 +50,7 @@ from backend.domain.pressure import PressureMeasure
 from dashboard.incidents_address import IncidentList
 from dashboard.simulation_requests import SimulationRequests
 from dashboard.subtask_columns import completed, may_be_completed
+from dashboard.target_requests import TargetRequests
 from dashboard.whatif_requests import WhatIfRequests
 
 M = TypeVar("M", bound=BaseModel)
@@ -105,7 +106,7 @@ class BoardQuery:
         return urlencode(pairs)
 
 
-class ApiClient(WhatIfRequests, SimulationRequests):
+class ApiClient(TargetRequests, WhatIfRequests, SimulationRequests):
     """Typed reads and writes of ``/api/v1``.
 
     Every method raises ``ApiUnavailableError`` if there is no valid response. If the API refuses the request, the
@@ -138,10 +139,6 @@ class ApiClient(WhatIfRequests, SimulationRequests):
     async def status(self) -> StatusOut:
         """Return the state of the service."""
         return await self._get("status", StatusOut)
-
-    async def targets(self) -> api.Page[api.TargetOut]:
-        """Return the registered targets."""
-        return await self._get(f"targets?limit={_LIST_LIMIT}", api.Page[api.TargetOut])
 
     async def board(self, window: BoardQuery) -> BoardOut:
         """Return a window of the fleet board."""
@@ -390,27 +387,6 @@ class ApiClient(WhatIfRequests, SimulationRequests):
         return await self._get(f"jobs/{_quote(job)}/recommendations?limit=20", api.Page[CardOut])
 
     # --- writes ---------------------------------------------------------------------------------------------------
-
-    async def test_target(self, target: api.TargetIn) -> api.TargetTestOut:
-        """Test the connection to a target. Nothing is stored."""
-        return await self._send("POST", "targets/test", target, api.TargetTestOut, timeout_s=_TEST_TIMEOUT_S)
-
-    async def add_target(self, target: api.TargetIn) -> api.TargetOut:
-        """Add a target. The service tests its connection first."""
-        return await self._send("POST", "targets", target, api.TargetOut, timeout_s=_TEST_TIMEOUT_S)
-
-    async def enable_target(self, target: str, *, is_enabled: bool) -> api.TargetOut:
-        """Resume or pause the polling of a target."""
-        patch = api.TargetPatch(is_enabled=is_enabled)
-        return await self._send("PATCH", f"targets/{_quote(target)}", patch, api.TargetOut)
-
-    async def change_target(self, target: str, patch: api.TargetPatch) -> api.TargetOut:
-        """Change the fields of a target that ``patch`` contains."""
-        return await self._send("PATCH", f"targets/{_quote(target)}", patch, api.TargetOut)
-
-    async def remove_target(self, target: str) -> None:
-        """Remove a target."""
-        await self._request("DELETE", f"targets/{_quote(target)}", None, _TIMEOUT_S)
 
     async def change_alert_rule(self, rule: str, patch: wire.AlertRulePatch, *, version: int) -> wire.AlertRuleOut:
         """Change an alert rule. The API refuses the change if the rule's version is no longer ``version``."""

@@ -23,6 +23,7 @@ from dashboard import (
     lab_address,
     pressure_address,
     space_time_address,
+    targets_address,
     whatif_address,
 )
 from dashboard.query_strings import first_values, number
@@ -76,6 +77,7 @@ class Route:
     cause: str | None = None
     incident: str | None = None
     incidents: incidents_address.IncidentList = field(default_factory=incidents_address.IncidentList)
+    targets: targets_address.TargetList = field(default_factory=targets_address.TargetList)
     matchers: str = ""
     """The matchers with which the form for a silence begins."""
     compared: compare_address.Compared = field(default_factory=compare_address.Compared)
@@ -114,7 +116,7 @@ class _Address:
 # A path without names comes before those that it would match.
 _ADDRESSES: Final[Mapping[PageKind, _Address]] = {
     PageKind.FLEET: _Address("", lambda search: {"fleet": fleet_address.parse(search)}),
-    PageKind.TARGETS: _Address("targets"),
+    PageKind.TARGETS: _Address("targets", lambda search: {"targets": targets_address.parse(search)}),
     PageKind.LAB: _Address("lab", lambda search: {"lab": lab_address.parse(search)}),
     PageKind.LAB_GUIDE: _Address("lab/settings"),
     PageKind.ALERTS: _Address("alerts", lambda search: {"incidents": incidents_address.parse(search)}),
@@ -172,9 +174,9 @@ def fleet() -> str:
     return _path(PageKind.FLEET)
 
 
-def targets() -> str:
-    """Return the address of the page of targets."""
-    return _path(PageKind.TARGETS)
+def targets(view: targets_address.TargetList | None = None) -> str:
+    """Return the address of the list of targets, as ``view`` has it."""
+    return _path(PageKind.TARGETS) + ("" if view is None else targets_address.query_of(view))
 
 
 def lab() -> str:

@@ -21,6 +21,7 @@ from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient, BoardQuery
+from dashboard.targets_address import TargetList
 
 TROUBLED = "orders-aligned"
 """The name of the demo job that the tour shows: ``backpressured.toml`` of the demo jobs."""
@@ -63,8 +64,8 @@ async def plan(client: ApiClient, *, asked: object) -> Changes:
 
 
 async def _plan(client: ApiClient) -> dict[str, Any]:
-    targets = (await client.targets()).items
-    built_in = {t.id for t in targets if t.origin == "built-in" and t.is_enabled}
+    targets = (await client.targets(TargetList(), origin="built-in")).items
+    built_in = {t.id for t in targets if t.is_enabled}
     if not built_in:
         return {"reason": _ABSENT, "is_absent": True}
     board = await client.board(BoardQuery(0, _FOUND_MAX, search=TROUBLED, has_ended=False))

@@ -62,19 +62,22 @@ class Answers:
         finally:
             self._runner.close()
 
-    def ask(self, method: str, path: str, *, content: str | bytes | None = None) -> Answer:
+    def ask(self, method: str, path: str, *, content: str | bytes | None = None, if_match: str | None = None) -> Answer:
         """Send a request, with text as JSON and bytes as a file, and return the answer.
+
+        ``if_match`` is the version that the subject of the request must still have.
 
         Raises:
             NoAnswerError: there is no whole answer within the deadline, or it is larger than 8 MiB.
         """
-        return self._runner.run(self._asked(method, path, content))
+        return self._runner.run(self._asked(method, path, content, if_match))
 
-    async def _asked(self, method: str, path: str, content: str | bytes | None) -> Answer:
+    async def _asked(self, method: str, path: str, content: str | bytes | None, if_match: str | None) -> Answer:
         import httpx
 
         kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
         headers = {"Content-Type": kind} if content is not None else {}
+        headers |= {"If-Match": f'"{if_match}"'} if if_match is not None else {}
         try:
             async with (
                 asyncio.timeout(self._deadline_s),

@@ -227,7 +227,7 @@ def change(
         )
         if not body.model_dump(exclude_none=True):
             raise ApiRefusedError("nothing to change; pass an option, such as --name (see --help)")
-        changed = client.patch(f"/api/v1/targets/{found.id}", body, TargetOut)
+        changed = client.patch(f"/api/v1/targets/{found.id}", body, TargetOut, version=found.version or None)
         answer = None
         if is_connected_anew and changed.is_enabled:
             tried = TargetIn.model_construct(
@@ -406,19 +406,23 @@ class Client:
         """Send ``body`` in a POST request and parse the response."""
         return self._parse(self._send("POST", path, content=None if body is None else body.model_dump_json()), answer)
 
-    def patch(self, path: str, body: Model, answer: type[M]) -> M:
-        """Send the set fields of ``body`` in a PATCH request and parse the response."""
-        return self._parse(self._send("PATCH", path, content=body.model_dump_json(exclude_none=True)), answer)
+    def patch(self, path: str, body: Model, answer: type[M], *, version: str | None = None) -> M:
+        """Send the set fields of ``body`` in a PATCH request and parse the response.
+
+        The API refuses the request if a ``version`` is given and the subject now has another one.
+        """
+        content = body.model_dump_json(exclude_none=True)
+        return self._parse(self._send("PATCH", path, content=content, if_match=version), answer)
 
     def delete(self, path: str) -> None:
         """Send a DELETE request."""
         self._send("DELETE", path)
 
-    def _send(self, method: str, path: str, *, content: str | None = None) -> Answer:
+    def _send(self, method: str, path: str, *, content: str | None = None, if_match: str | None = None) -> Answer:
         from backend.cli.answers import NoAnswerError
 
         try:
-            answer = self._http.ask(method, path, content=content)
+            answer = self._http.ask(method, path, content=content, if_match=if_match)
         except NoAnswerError as error:
             fix = "start it with `barrierscope up`, or pass its address with --api"
             raise ApiUnavailableError(f"the API at {self._root} does not answer ({error}); {fix}") from None

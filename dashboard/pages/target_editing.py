@@ -146,7 +146,7 @@ async def open_dialog(client: ApiClient, *, clicks: list[int | None], trigger: o
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    target = await _found(client, pressed["target"])
+    target = await client.target(pressed["target"])
     if target is None:
         return {"message": cards.answer(False, _GONE)}
     is_fixed = target.declared_at is not None
@@ -214,7 +214,7 @@ async def test(client: ApiClient, *, tests: int | None, subject: str | None, **f
     """Test the connection to the target with what is written in the dialog. Nothing is stored."""
     if not tests or not subject:
         raise PreventUpdate
-    target = await _found(client, subject)
+    target = await client.target(subject)
     if target is None:
         return {"answer": cards.answer(False, _GONE)}
     try:
@@ -235,14 +235,15 @@ async def save(
     """
     if not saves or not subject or before is None:
         raise PreventUpdate
-    target = await _found(client, subject)
+    target = await client.target(subject)
     if target is None:
         return {"answer": cards.answer(False, _GONE)}
     if _edited(target) != before:
         return {"answer": cards.answer(False, _CHANGED)}
     try:
         if changes := _changes(target, before, **form):
-            await client.change_target(subject, TargetPatch.model_validate(changes))
+            # Another change may come between the reading above and this one. Then the API refuses it.
+            await client.change_target(subject, TargetPatch.model_validate(changes), version=target.version)
     except (ValidationError, target_options.WrongOptionError, ApiRefusedError, ApiUnavailableError) as problem:
         return {"answer": cards.answer(False, _said(problem))}
     return {"is_open": False, "answer": None, "changed": ["edited", subject, saves]}
@@ -274,10 +275,6 @@ def _changes(
     return changed | ({"links_version": target.links_version} if "ui_url" in changed else {})
 
 
-async def _found(client: ApiClient, target_id: str) -> TargetOut | None:
-    return next((t for t in (await client.targets()).items if t.id == target_id), None)
-
-
 def _edited(target: TargetOut) -> dict[str, Any]:
     connection = target.connection
     written = None if connection is None else connection.model_dump(mode="json", exclude_none=True)
@@ -290,6 +287,8 @@ def _has_own_connection(target: TargetOut) -> bool:
 
 
 def _said(problem: Exception) -> str:
+    if isinstance(problem, ApiRefusedError) and problem.kind == "version-conflict":
+        return _CHANGED
     if not isinstance(problem, ValidationError):
         return str(problem)
     first = problem.errors(include_url=False)[0]

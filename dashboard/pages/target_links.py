@@ -155,7 +155,7 @@ async def open_dialog(client: ApiClient, *, clicks: list[int | None], trigger: o
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    target = next((t for t in (await client.targets()).items if t.id == pressed["target"]), None)
+    target = await client.target(pressed["target"])
     if target is None:
         return {"message": cards.answer(False, "This target is not there any more.")}
     pairs = [(link.name, link.url) for link in target.links] or [("", "")]

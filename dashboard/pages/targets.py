@@ -5,6 +5,7 @@ Targets can be added, tested, changed, paused and removed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,13 +16,14 @@ from pydantic import ValidationError
 
 from backend.contracts.api import TargetIn, TargetOut, TargetShedOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
-from dashboard import text
+from dashboard import routes, targets_address, text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import cards, confirming, status, target_tests, unread_sources
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 from dashboard.pages import target_editing, target_links, target_options
+from dashboard.targets_address import TargetList
 
 _ABOUT = "The systems that Barrierscope reads. It uses the monitoring REST API only; nothing is installed there."
 _ORIGINS = {
@@ -34,10 +36,9 @@ _ORIGINS = {
 # Only targets of these origins can be removed. A declared target is removed where it is declared; a target that pushes
 # would come back only with its next push.
 _REMOVABLE = ("api", "push")
-_ALL = "the command barrierscope targets list has all of them"
 
 
-def layout() -> Component:
+def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
     return html.Div(
         [
@@ -53,7 +54,8 @@ def layout() -> Component:
             html.Div(id="targets-message"),
             dcc.Store(id="targets-title", data="Targets"),
             cards.card("Add a target", _form()),
-            cards.card("All targets", html.Div(id="targets-list")),
+            cards.card("All targets", html.Div([_search(route.targets), html.Div(id="targets-list")])),
+            html.Div(id="targets-pages", className="chips"),
             html.Div(id="targets-gaps"),
             html.Div(id="targets-source"),
             dcc.Store(id="targets-digest"),
@@ -63,6 +65,19 @@ def layout() -> Component:
             confirming.dialog("target", "Remove a target", "Remove", icon="trash", is_dangerous=True),
         ]
     )
+
+
+def _search(view: TargetList) -> Component:
+    box = dcc.Input(
+        id="targets-search",
+        type="search",
+        value=view.search,
+        placeholder="part of the name or the address",
+        debounce=True,
+        maxLength=200,
+        autoComplete="off",
+    )
+    return html.Div(html.Label(["Find", box], className="field"), className="target-search", role="search")
 
 
 def _form() -> Component:
@@ -132,35 +147,59 @@ def _register_list(app: Dash, client: ApiClient) -> None:
             "source": Output("targets-source", "children"),
             "digest": Output("targets-digest", "data"),
             "gaps": Output("targets-gaps", "children"),
+            "pages": Output("targets-pages", "children"),
         },
         inputs={
             "tick": Input("tick", "n_intervals"),
             "look": Input("look", "data"),
             "changed": Input("targets-changed", "data"),
+            "search": Input("url", "search"),
         },
         state={"before": State("targets-digest", "data")},
     )
+    connect(
+        app,
+        find,
+        output={"search": Output("url", "search", allow_duplicate=True)},
+        inputs={"words": Input("targets-search", "value")},
+        state={"search": State("url", "search")},
+        prevent_initial_call=True,
+    )
 
 
-async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
-    """Return the list of targets. ``before`` is the ``digest`` output of the previous call.
+def find(*, words: str | None, search: str | None) -> Changes:
+    """Write what is searched for to the address of the page. The list then begins with its first page."""
+    view, wanted = targets_address.parse(search), (words or "").strip()
+    if wanted == view.search:
+        raise PreventUpdate
+    return {"search": targets_address.query_of(TargetList(search=wanted))}
+
+
+async def refresh(
+    client: ApiClient, *, tick: int | None, look: object, changed: Any, search: str | None, before: str | None
+) -> Changes:
+    """Return a page of the list of targets. ``before`` is the ``digest`` output of the previous call.
 
     Each poll changes what a row shows. Only the cells that change are then replaced, because a button that is replaced
     while it is pressed would lose the press.
     """
     look_of(look)
-    page = await client.targets()
-    more = [f"only the first {len(page.items)} targets are shown; {_ALL}"] if page.next is not None else []
+    view = targets_address.parse(search)
+    page = await client.targets(view)
+    service = await client.status()
+    partial_sources, is_part = service.partial_sources, bool(view.cursor or page.next)
+    count = f"{text.count(len(page.items))} of {text.count(service.targets_total)} targets"
+    more = [f"{count} on this page"] if is_part and not view.search else []
     source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of), *more])
     changes: Changes = {"message": None, "source": source}
-    partial_sources = (await client.status()).partial_sources
-    rows, cells = digest(*(_identity(t) for t in page.items)), digest(*page.items, *partial_sources)
+    rows = digest(*(_identity(t) for t in page.items), view, page.next)
+    cells = digest(*page.items, *partial_sources)
     now = f"{rows}.{cells}"
     if now == before:
         return changes
     changes["gaps"] = unread_sources.gaps(partial_sources)
     if before is None or rows != before.partition(".")[0]:
-        changes["list"] = _table(page.items)
+        changes |= {"list": _table(page.items, view), "pages": _pages(view, page.next)}
     else:
         for target in page.items:
             for part, shown in _parts(target).items():
@@ -280,7 +319,7 @@ async def ask_to_remove(client: ApiClient, *, clicks: list[int | None], trigger:
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    target = next((t for t in (await client.targets()).items if t.id == pressed["target"]), None)
+    target = await client.target(pressed["target"])
     if target is None:
         raise PreventUpdate
     question = [
@@ -304,9 +343,21 @@ def _silence_of(added: TargetOut) -> str:
     return f" It does not answer now ({reason}), and is read as soon as it does." if reason else ""
 
 
-def _table(targets: list[TargetOut]) -> Component:
+def _pages(view: TargetList, following: str | None) -> list[Component]:
+    pages: list[Component] = []
+    if view.cursor:
+        first = routes.targets(replace(view, cursor=""))
+        pages.append(cards.link_button("First page", first, "left", hint="the oldest targets"))
+    if following is not None:
+        more = routes.targets(replace(view, cursor=following))
+        pages.append(cards.link_button("Next page", more, "right", hint="newer targets", is_icon_last=True))
+    return pages
+
+
+def _table(targets: list[TargetOut], view: TargetList) -> Component:
     if not targets:
-        return html.P("No targets yet.", className="empty-state")
+        found = "No target has this in its name or address." if view.search else "No more targets."
+        return html.P("No targets yet." if view == TargetList() else found, className="empty-state")
     heads = ("Target", "Engine", "Health", "Last read", "Cost of a poll (measured)", "Origin")
     head = html.Thead(html.Tr([*(html.Th(h) for h in heads), cards.unseen_head("Actions")]))
     return html.Table([head, html.Tbody([_row(t) for t in targets])], className="plain-table targets-table")

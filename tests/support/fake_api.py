@@ -54,10 +54,6 @@ from tests.support.made_up_what_ifs import MadeUpWhatIfs
 __all__ = ["HOSTILE", "FakeApi"]
 
 
-TARGETS_MAX = 200
-"""So many targets are on a page of the list, as the dashboard asks for."""
-
-
 class FakeApi(MadeUpJobs):
     """A fake service with a handful of jobs. ``handle`` is the handler to pass to an ``httpx.MockTransport``."""
 
@@ -71,6 +67,7 @@ class FakeApi(MadeUpJobs):
         self._known: dict[str, api.VerdictOut | None] = {}
         self._changed_at: dict[str, int] = {}
         self.requests: list[str] = []
+        self._changes = 0
         self.targets: dict[str, api.TargetOut] = {t.id: t for t in self._first_targets()}
         self.unread_sources: list[UnreadSourceOut] = []
         self.partial_sources: list[PartialSourceOut] = []
@@ -90,9 +87,11 @@ class FakeApi(MadeUpJobs):
         if self.is_down:
             raise httpx.ConnectError("refused", request=request)
         try:
-            states = request.url.params.get_list("state")
-            if path == "/api/v1/board":
-                answer: Any = self._board(request.url.params)
+            states, if_match = request.url.params.get_list("state"), request.headers.get("If-Match")
+            if path == "/api/v1/targets" and request.method == "GET":
+                answer: Any = self._listed(request.url.params)
+            elif path == "/api/v1/board":
+                answer = self._board(request.url.params)
             elif path == "/api/v1/alerts" and request.url.params.get("job", JOB) != JOB:
                 answer = api.Page[AlertOut](items=[], as_of=self._now())
             elif path.endswith("/backpressure/history"):
@@ -113,7 +112,7 @@ class FakeApi(MadeUpJobs):
                 asked = request.url.params
                 answer = self._comparison(asked) if "a_checkpoint" in asked else self._windows(asked)
             else:
-                answer = self._answer(request.method, path.removeprefix("/api/v1/"), request.content, states)
+                answer = self._answer(request.method, path.removeprefix("/api/v1/"), request.content, states, if_match)
         except LookupError as missing:
             return problem(404, f"no such {missing.args[0]}")
         except ConflictError as error:
@@ -129,21 +128,21 @@ class FakeApi(MadeUpJobs):
         content = answer.model_dump_json().encode()
         return httpx.Response(200, content=content, headers={"content-type": "application/json"})
 
-    def _answer(self, method: str, path: str, body: bytes, states: Sequence[str] = ()) -> Any:
+    def _answer(
+        self, method: str, path: str, body: bytes, states: Sequence[str] = (), if_match: str | None = None
+    ) -> Any:
         now = self._now()
         match method, path.split("/"):
             case "GET", ["status"]:
                 return self._status()
-            case "GET", ["targets"]:
-                listed = list(self.targets.values())
-                more = "more" if len(listed) > TARGETS_MAX else None
-                return api.Page[api.TargetOut](items=listed[:TARGETS_MAX], next=more, as_of=now)
+            case "GET", ["targets", target]:
+                return self.targets[target]
             case "POST", ["targets", "test"]:
                 return self._test(api.TargetIn.model_validate_json(body))
             case "POST", ["targets"]:
                 return self._add(api.TargetIn.model_validate_json(body))
             case "PATCH", ["targets", target]:
-                return self._patch(target, api.TargetPatch.model_validate_json(body))
+                return self._patch(target, api.TargetPatch.model_validate_json(body), if_match)
             case "DELETE", ["targets", target]:
                 del self.targets[target]
                 return httpx.Response(204)
@@ -335,6 +334,7 @@ class FakeApi(MadeUpJobs):
             engine=engine,
             engine_version="1.20.5" if engine == "flink" else None,
             labels={},
+            version="v0",
             origin=origin,
             is_enabled=state != "paused",
             health=api.TargetHealthOut(
@@ -383,8 +383,24 @@ class FakeApi(MadeUpJobs):
             made = made.model_copy(update={"health": health})
         return httpx.Response(201, content=made.model_dump_json().encode())
 
-    def _patch(self, target: str, patch: api.TargetPatch) -> api.TargetOut | httpx.Response:
+    def _listed(self, asked: httpx.QueryParams) -> api.Page[api.TargetOut]:
+        """Return a page of the targets. The cursor of this API is the number of targets before the page."""
+        words, origin, begin = asked.get("search", "").lower(), asked.get("origin"), int(asked.get("cursor", "0"))
+        known = [t for t in self.targets.values() if words in f"{t.name} {t.url}".lower()]
+        known = [t for t in known if origin in (None, t.origin)]
+        end = begin + int(asked["limit"])
+        following = str(end) if len(known) > end else None
+        return api.Page[api.TargetOut](items=known[begin:end], next=following, as_of=self._now())
+
+    def _patch(
+        self, target: str, patch: api.TargetPatch, if_match: str | None = None
+    ) -> api.TargetOut | httpx.Response:
         found = self.targets[target]
+        if if_match not in (None, f'"{found.version}"'):
+            detail = f"the target {found.name} was changed meanwhile; read it again and repeat the change"
+            return problem(409, detail, kind="version-conflict")
+        self._changes += 1
+        found = found.model_copy(update={"version": f"v{self._changes}"})
         if patch.links is not None:
             if patch.links_version != found.links_version:
                 return problem(409, "the links of this target were changed meanwhile")

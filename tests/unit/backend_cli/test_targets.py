@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from backend.cli.app import run
+from backend.contracts.api import TargetPatch
 from backend.contracts.connection import ConnectionDoc
 from tests.support.fake_api import FakeApi
 from tests.support.observations import NOW
@@ -43,6 +44,22 @@ def test_what_is_not_named_stays(fake, capsys):
     assert (changed.is_enabled, changed.url) == (False, "http://flink.example:8081")
     assert changed.connection.model_dump(exclude_none=True) == {"bearer": "env:C", "headers": {"X-Key": "env:B"}}
     assert capsys.readouterr().out == "changed production-eu (http://flink.example:8081)\n"
+
+
+def test_a_change_of_somebody_else_at_the_same_moment_stays(fake, monkeypatch, capsys):
+    read, theirs = fake._listed, TargetPatch(labels={"team": "theirs"})
+
+    def reading(asked):
+        page = read(asked)
+        fake._patch("tflink", theirs)
+        return page
+
+    monkeypatch.setattr(fake, "_listed", reading)
+    assert _change("--label", "team=mine") != 0
+
+    said = "the target production-eu was changed meanwhile; read it again and repeat the change"
+    assert said in capsys.readouterr().err
+    assert fake.targets["tflink"].labels == {"team": "theirs"}
 
 
 def test_a_new_connection_is_tested_after_it_was_stored(fake, capsys):

@@ -52,6 +52,14 @@ async def test_the_plan_has_the_addresses_of_the_job_its_newest_failure_and_its_
     assert plan["is_failed"] is True
 
 
+async def test_the_demo_target_is_found_behind_a_thousand_others(fake):
+    demo = fake.targets.pop("tdemo")
+    other = fake.targets["tflink"]
+    fake.targets |= {f"t{n}": other.model_copy(update={"id": f"t{n}"}) for n in range(1_000)} | {"tdemo": demo}
+
+    assert (await _plan(fake))["job"]["id"] == _JOB
+
+
 async def test_without_a_failure_it_is_the_slowest_of_many_and_none_of_a_few(fake):
     made = fake.jobs[_JOB]
     ended = [c for c in made.checkpoints if c.end_to_end_duration_ms is not None]

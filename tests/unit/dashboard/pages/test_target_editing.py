@@ -34,9 +34,9 @@ def sent(client, monkeypatch):
     patches: list[TargetPatch] = []
     change = client.change_target
 
-    async def noting(target, patch):
+    async def noting(target, patch, *, version=None):
         patches.append(patch)
-        return await change(target, patch)
+        return await change(target, patch, version=version)
 
     monkeypatch.setattr(client, "change_target", noting)
     return patches
@@ -130,6 +130,22 @@ async def test_what_someone_else_changed_meanwhile_is_not_overwritten(client, fa
     assert "Someone else changed this target meanwhile" in texts(refused["answer"])
     assert "is_open" not in refused, "what was typed stays"
     assert sent == []
+
+
+async def test_a_change_between_the_last_reading_and_the_own_change_is_not_overwritten(client, fake, monkeypatch):
+    opened, read = await _opened(client), client.target
+
+    async def reading(target):
+        found = await read(target)
+        await client.change_target(target, TargetPatch(labels={"team": "theirs"}))
+        return found
+
+    monkeypatch.setattr(client, "target", reading)
+    refused = await _saved(client, opened, _form(fake, name="mine"))
+
+    assert "Someone else changed this target meanwhile" in texts(refused["answer"])
+    assert "is_open" not in refused
+    assert (fake.targets["tflink"].labels, fake.targets["tflink"].name) == ({"team": "theirs"}, "production-eu")
 
 
 @pytest.mark.parametrize(

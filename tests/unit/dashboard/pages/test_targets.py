@@ -108,15 +108,54 @@ async def test_a_poll_replaces_the_cells_that_changed_and_leaves_the_buttons(ui)
     assert "Resume" in texts(paused["targets-list"]["children"]), "another button needs another row"
 
 
-async def test_a_list_that_is_longer_than_the_page_is_called_so(ui):
+def _links(components):
+    """Return the addresses of the links to other pages of the list."""
+    return [link["props"]["href"] for link in components]
+
+
+async def test_a_long_list_has_pages_and_a_target_of_the_fifth_is_changed_and_removed(ui):
     whole = await ui.call("targets-list.children", LOOK, by="look.data")
     one = ui.fake.targets["tflink"]
-    ui.fake.targets |= {f"t{n}": one.model_copy(update={"id": f"t{n}"}) for n in range(1_000)}
+    long = {f"t{n}": one.model_copy(update={"id": f"t{n}", "name": f"cluster {n} " + "n" * 180}) for n in range(997)}
+    ui.fake.targets |= long
+    assert whole["targets-pages"]["children"] == []
+    assert "on this page" not in texts(whole["targets-source"]["children"])
 
-    cut = await ui.call("targets-list.children", LOOK, by="look.data")
+    page, seen = await ui.call("targets-list.children", LOOK, by="look.data"), []
+    assert "200 of 1 000 targets on this page" in texts(page["targets-source"]["children"])
+    before = page["targets-digest"]["data"]
+    for _ in range(4):
+        seen.append(page)
+        address = _links(page["targets-pages"]["children"])[-1]
+        assert address.startswith("/ui/targets?cursor=")
+        given = LOOK | {"url.search": address.partition("/ui/targets")[2], "targets-digest.data": before}
+        page = await ui.call("targets-list.children", given, by="url.search")
+        before = page["targets-digest"]["data"]
+    assert "cluster 996 nnn" in texts(page["targets-list"]["children"])
+    assert not any("cluster 996 nnn" in texts(earlier["targets-list"]["children"]) for earlier in seen)
 
-    assert "only the first" not in texts(whole["targets-source"]["children"])
-    assert "only the first 200 targets are shown" in texts(cut["targets-source"]["children"])
+    edit = json.dumps({"type": "target-edit", "target": "t996"}, separators=(",", ":")) + ".n_clicks"
+    opened = await ui.call("edit-body.children", {edit: 1}, by=edit)
+    assert opened["edit-dialog"]["title"].startswith("Change cluster 996 nnn")
+    links = json.dumps({"type": "target-links", "target": "t996"}, separators=(",", ":")) + ".n_clicks"
+    assert (await ui.call("links-rows.children", {links: 1}, by=links))["links-dialog"]["opened"] is True
+    drop = json.dumps({"type": "target-remove", "target": "t996"}, separators=(",", ":")) + ".n_clicks"
+    asked = await ui.call("target-question.children", {drop: 1}, by=drop)
+    assert "Stop reading cluster 996 nnn" in texts(asked["target-question"]["children"])
+
+
+async def test_what_is_searched_for_is_in_the_address_and_the_list_begins_with_its_first_page(ui):
+    one = ui.fake.targets["tflink"]
+    ui.fake.targets |= {f"t{n}": one.model_copy(update={"id": f"t{n}", "name": f"cluster {n}"}) for n in range(1_000)}
+    given = {"targets-search.value": " Cluster 77 ", "url.search": "?cursor=400"}
+
+    asked = await ui.call("url.search", given, by="targets-search.value")
+    assert asked["url"]["search"] == "?search=Cluster+77"
+    found = await ui.call("targets-list.children", LOOK | {"url.search": "?search=Cluster+77"}, by="url.search")
+    shown = texts(found["targets-list"]["children"])
+    assert ("cluster 777" in shown, "cluster 888" in shown, found["targets-pages"]["children"]) == (True, False, [])
+    none = await ui.call("targets-list.children", LOOK | {"url.search": "?search=nowhere"}, by="url.search")
+    assert "No target has this in its name or address." in texts(none["targets-list"]["children"])
 
 
 async def test_a_target_is_paused_and_removed(ui):

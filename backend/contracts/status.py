@@ -93,7 +93,10 @@ class PartialSourceOut(Model):
     place: str
     """What the discovery asks."""
     left_out: str | None
-    """A sentence for each of the first entries that are no targets, and why. Null: none is left out."""
+    """A sentence for each of the first namespaces that may not be read and entries that are no targets, and why.
+
+    Null: nothing is left out.
+    """
     history_problem: str | None
     """Why the history of the jobs is not read. Null: it is read, or the source has none."""
 

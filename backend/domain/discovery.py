@@ -103,7 +103,7 @@ class DeclaredFile(DeclaredSet):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a section found at one time. ``left_out`` has a sentence for each entry that is no target, and why.
+    """What a section found at one time. ``left_out`` says of each namespace and entry that is not read why.
 
     ``unread`` are the namespaces that were not read. Their earlier targets stay.
     """

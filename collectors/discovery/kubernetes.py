@@ -2,15 +2,16 @@
 
 Nothing is noted until every list of the section was read once or has a problem, so a start that sees only a part ends
 no target. A namespace of which a list was never read keeps its earlier targets. While a list cannot be read again, its
-objects stay as they were last seen. The problem is told in both cases. A list that only the history needs has a problem
-of its own, which says nothing of the targets.
+objects stay as they were last seen. The problem is told in both cases. If the account may not read one namespace of
+several, that is no problem of the list: it is one of its sentences on what was left out, as long as it lasts. A list
+that only the history needs has a problem of its own, which says nothing of the targets.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from backend.domain.cluster_history import News
@@ -26,6 +27,7 @@ from collectors.discovery.kubernetes_api import (
     ScopeFollower,
     UnauthorisedError,
     open_api,
+    right_to,
 )
 
 _REOPEN_S: Final = 10.0
@@ -99,17 +101,42 @@ class KubernetesFinder:
                     self._note(notes)
 
     def _note(self, notes: Notes) -> None:
-        needed = [f.problem for f in self._needed if f.problem is not None]
+        forbidden = self._forbidden()
+        apart = {id(f) for followers in forbidden.values() for f in followers}
+        needed = [f.problem for f in self._needed if f.problem is not None and id(f) not in apart]
         others = [f.problem for f in self._followers if f.problem is not None and f not in self._needed]
         unread = {f.scope.namespace for f in self._needed if f.objects is None}
         failed = {f.scope.namespace for f in self._needed if f.problem is not None}
         if unread <= failed and unread < {f.scope.namespace for f in self._needed}:
-            notes.found(self._view.found(self._needed, unread))
+            found = self._view.found(self._needed, unread)
+            sentences = tuple(_unreadable(name, followers) for name, followers in forbidden.items())
+            notes.found(replace(found, left_out=sentences + found.left_out))
             if news := self._view.news(self._followers):
                 notes.happened(news)
         if needed:
             notes.failed(_told(needed))
         notes.lacks(_told(others) if others else None)
+
+    def _forbidden(self) -> dict[str, list[ScopeFollower]]:
+        """Return the namespaces that the account may not read, with what it may not read there.
+
+        There are none if it may read no namespace at all, because there is no list then.
+        """
+        found: dict[str, list[ScopeFollower]] = {}
+        for follower in self._needed:
+            namespace = follower.scope.namespace
+            if namespace is not None and follower.problem is not None and follower.is_forbidden:
+                found.setdefault(namespace, []).append(follower)
+        return found if found.keys() < {f.scope.namespace for f in self._needed} else {}
+
+
+def _unreadable(namespace: str, followers: Sequence[ScopeFollower]) -> str:
+    plurals = " and ".join(dict.fromkeys(f.scope.resource.plural for f in followers))
+    stay = "its earlier targets stay as they were last seen"
+    return (
+        f"namespace {namespace} is not read, and {stay}: the account may not get, list and watch {plurals} (HTTP 403);"
+        f" {right_to(namespace)}"
+    )
 
 
 def _told(problems: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ PAGE_MAX: Final = 500
 _OBJECTS_MAX: Final = 20_000
 _WATCH_S: Final = 300
 _BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
-_OK, _GONE, _UNAUTHORISED, _NOT_FOUND = 200, 410, 401, 404
+_OK, _GONE, _UNAUTHORISED, _FORBIDDEN, _NOT_FOUND = 200, 410, 401, 403, 404
 _LIST_S: Final = aiohttp.ClientTimeout(total=30)
 
 Document = Mapping[str, Any]
@@ -139,6 +139,8 @@ class ScopeFollower:
         self._failures = 0
         self.objects: dict[Key, Document] | None = None
         self.problem: str | None = None
+        self.is_forbidden = False
+        """Whether the account lacks the right. It says something only while there is a problem."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow until ``stop`` is set.
@@ -160,7 +162,7 @@ class ScopeFollower:
             except ApiException as error:
                 if error.status == _UNAUTHORISED:
                     raise UnauthorisedError from None
-                self._failed(_told(error, self.scope.resource))
+                self._failed(_told(error, self.scope), is_forbidden=error.status == _FORBIDDEN)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 # What is known stays. The watch goes on from its version once the server is back.
                 self._failed(f"the API server does not answer ({type(error).__name__})")
@@ -169,9 +171,9 @@ class ScopeFollower:
                 self._failed(f"the answer is not one of Kubernetes ({error})"[:200])
             await self._pause(_BACKOFF_S[min(max(self._failures, 1), len(_BACKOFF_S)) - 1], stop)
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, reason: str, *, is_forbidden: bool = False) -> None:
         self._failures += 1
-        self.problem = f"{self.scope}: {reason}"
+        self.problem, self.is_forbidden = f"{self.scope}: {reason}", is_forbidden
         self._changed()
 
     def _ask(self, timeout: Any, **options: str) -> Any:
@@ -291,15 +293,21 @@ class _UnexpectedError(Exception):
     """The answer has another form than Kubernetes documents."""
 
 
-def _told(error: ApiException, resource: Resource) -> str:
+def right_to(namespace: str | None) -> str:
+    """Return what gives an account the right to read in a namespace or, for None, in all of them."""
+    if namespace is None:
+        return "a ClusterRole and a ClusterRoleBinding have to allow it, or the section has to name its namespaces"
+    return "a Role and a RoleBinding in this namespace have to allow it"
+
+
+def _told(error: ApiException, scope: Scope) -> str:
     match error.status:
         case 403:
-            more = ", or write history: false in the section" if resource.is_history else ""
-            return (
-                f"HTTP 403: the account may not get, list and watch them; a Role or ClusterRole has to allow it{more}"
-            )
+            more = ", or write history: false in the section" if scope.resource.is_history else ""
+            cure = right_to(scope.namespace) + more
+            return f"HTTP 403: the account may not get, list and watch them; {cure}"
         case 404:
-            return f"HTTP 404: the API server does not know them; is {resource.operator} installed?"
+            return f"HTTP 404: the API server does not know them; is {scope.resource.operator} installed?"
         case 400:
             return "HTTP 400: the API server refuses the request; is the selector right?"
     return f"the API server answers HTTP {error.status}"

@@ -25,6 +25,11 @@ def source_metrics(file: WatchState, sections: Mapping[str, SectionState]) -> li
     failures = CounterMetricFamily(
         "barrierscope_target_source_failures", "How often the source could not be read.", labels=["source"]
     )
+    left_out = GaugeMetricFamily(
+        "barrierscope_target_source_left_out",
+        "The entries that are no targets and the namespaces that may not be read.",
+        labels=["source"],
+    )
     states: dict[str, WatchState | SectionState] = {file.source: file, **sections}
     for source, state in states.items():
         up.add_metric([source], float(state.problem is None and state.read_at is not None))
@@ -32,4 +37,6 @@ def source_metrics(file: WatchState, sections: Mapping[str, SectionState]) -> li
         failures.add_metric([source], state.failure_count)
         if state.read_at is not None:
             read.add_metric([source], state.read_at.timestamp())
-    return [up, count, read, failures]
+    for source, section in sections.items():
+        left_out.add_metric([source], section.left_out_count)
+    return [up, count, read, failures, left_out]

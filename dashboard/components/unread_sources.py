@@ -45,7 +45,7 @@ def gaps(sources: Sequence[PartialSourceOut]) -> list[Component]:
 
 def _gaps(source: PartialSourceOut) -> Iterator[str]:
     if source.left_out is not None:
-        yield f"Entries that are no targets: {text.short(source.left_out, _PROBLEM_MAX).rstrip('.')}."
+        yield f"Left out: {text.short(source.left_out, _PROBLEM_MAX).rstrip('.')}."
     if source.history_problem is not None:
         problem = text.short(source.history_problem, _PROBLEM_MAX).rstrip(".")
         yield f"The history of the jobs is not read: {problem}. The targets are current."

@@ -219,17 +219,45 @@ async def test_a_missing_permission_is_told_with_its_cure_and_ends_no_target(ser
         await notes.until(lambda: notes.names == {"flink/a"} and notes.problem is None)
 
 
-async def test_a_namespace_that_is_forbidden_hides_no_other_one(server, section):
+_UNREADABLE = (
+    "namespace other is not read, and its earlier targets stay as they were last seen: the account may not get, list"
+    " and watch {} (HTTP 403); a Role and a RoleBinding in this namespace have to allow it"
+)
+
+
+async def test_a_namespace_that_is_forbidden_is_one_sentence_and_no_problem_of_the_list(server, section):
     await server.put(flink_deployment("a"))
     await server.put(flink_deployment("b", "other"))
-    server.forbidden = {("flinksessionjobs", "other")}
+    server.forbidden = {("flinksessionjobs", "other"), ("flinkbluegreendeployments", "other")}
     async with finding(section(namespaces=("flink", "other"))) as notes:
-        await notes.until(lambda: notes.names is not None and notes.problem is not None)
+        await notes.until(lambda: notes.names is not None)
         assert (notes.names, notes.newest.unread) == ({"flink/a"}, ("other",))
-        assert "namespace other: HTTP 403" in notes.problem
+        told = _UNREADABLE.format("flinksessionjobs and flinkbluegreendeployments")
+        await notes.until(lambda: notes.newest.left_out == (told,))
+        await server.put(flink_deployment("c"))
+        await notes.until(lambda: notes.names == {"flink/a", "flink/c"})
+        assert notes.newest.left_out == (told,), "it is said as long as it lasts"
+        assert (notes.problem, notes.problems) == (None, [])
         server.forbidden = set()
-        await notes.until(lambda: notes.names == {"flink/a", "other/b"} and notes.problem is None)
+        await notes.until(lambda: notes.names == {"flink/a", "flink/c", "other/b"} and not notes.newest.left_out)
         assert notes.newest.unread == ()
+        assert notes.problems == []
+
+
+async def test_a_right_that_is_taken_away_later_ends_no_target_and_is_said(server, section):
+    await server.put(flink_deployment("a"))
+    await server.put(flink_deployment("b", "other"))
+    async with finding(section(namespaces=("flink", "other"))) as notes:
+        await notes.until(lambda: notes.names == {"flink/a", "other/b"})
+        server.forbidden = {("flinkdeployments", "other")}
+        await server.cut()
+        told = (_UNREADABLE.format("flinkdeployments"),)
+        await notes.until(lambda: notes.newest.left_out == told and notes.problem is None)
+        assert notes.names == {"flink/a", "other/b"}
+        # Without any namespace that it may read, there is no list, and that is a problem.
+        server.forbidden |= {("flinkdeployments", "flink")}
+        await server.cut()
+        await notes.until(lambda: "flinkdeployments in namespace flink: HTTP 403" in (notes.problem or ""))
 
 
 async def test_an_operator_without_the_newer_kinds_is_enough(server, section):

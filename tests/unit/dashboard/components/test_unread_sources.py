@@ -34,7 +34,7 @@ def test_what_a_source_left_out_and_a_missing_history_say_that_the_targets_are_c
     (source,) = StatusOut.model_validate(example("status")).partial_sources
 
     said = texts(gaps([source]))
-    assert "Entries that are no targets: SparkApplication reports/daily" in said
+    assert "Left out: SparkApplication reports/daily" in said
     assert "The history of the jobs is not read: pods in namespace payments: HTTP 403" in said
     assert "The targets are current." in said
     assert "current" not in texts(gaps([source.model_copy(update={"history_problem": None})]))

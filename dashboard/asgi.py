@@ -65,6 +65,10 @@ class DashboardApp:
             (b"x-frame-options", b"DENY"),
         ]
 
+    def is_page(self, path: str) -> bool:
+        """Return whether there is a page at a path, such as ``/ui/alerts``."""
+        return not self._is_own(path) and routes.parse(path).page is not routes.PageKind.UNKNOWN
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)

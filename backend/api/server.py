@@ -181,7 +181,9 @@ def build(
         transport=transport, api_base_url=f"http://127.0.0.1:{listening.port}", token=listening.token
     )
     rules = AccessRules(listening.token, frozenset({listening.host.lower()}), listening.public_url)
-    split = Splitter(api=Metered(api), pages=Metered(pages, f"{PAGES}/*"))
+    # An application without this function has no addresses that people know.
+    is_page = getattr(pages, "is_page", lambda _: False)
+    split = Splitter(api=Metered(api), pages=Metered(pages, f"{PAGES}/*"), is_page=is_page)
     inside = MetricsPage(BoundedBody(split, _PAGE_BODY_MAX_BYTES))
     compressed = BrotliMiddleware(inside, quality=_BROTLI_QUALITY)
     return HealthProbe(Access(compressed, rules), SchemaCheck(probing).is_ready)

@@ -1,5 +1,7 @@
 """Joins two ASGI applications: ``/ui`` goes to the pages, ``/`` redirects to ``/ui/``, all other paths go to the API.
 
+A person who types the address of a page without ``/ui`` is sent to it. A script that asks there gets the API's answer.
+
 Dash cannot share an application with an API that returns JSON for unknown paths, and cannot be mounted in one.
 Invariant: both applications run their own lifespan, and the service does not start if one of them fails to start.
 """
@@ -7,8 +9,10 @@ Invariant: both applications run their own lifespan, and the service does not st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
 
+from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,11 +20,15 @@ PAGES = "/ui"
 
 
 class Splitter:
-    """Routes each request to one of two applications, and runs the lifespan of both."""
+    """Routes each request to one of two applications, and runs the lifespan of both.
 
-    def __init__(self, *, api: ASGIApp, pages: ASGIApp) -> None:
+    ``is_page`` returns whether there is a page at a path, which begins with ``/ui/``.
+    """
+
+    def __init__(self, *, api: ASGIApp, pages: ASGIApp, is_page: Callable[[str], bool] = lambda _: False) -> None:
         self._api = api
         self._pages = pages
+        self._is_page = is_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -31,8 +39,35 @@ class Splitter:
             await RedirectResponse(PAGES + "/", 307)(scope, receive, send)
         elif path.startswith(PAGES + "/"):
             await self._pages(scope, receive, send)
+        elif (page := self._page_meant(scope)) is not None:
+            await RedirectResponse(page, 307, headers={"Vary": "Accept"})(scope, receive, send)
         else:
             await self._api(scope, receive, send)
+
+    def _page_meant(self, scope: Scope) -> str | None:
+        """Return the address of the page that a browser means by a path without ``/ui``, or None."""
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+            return None
+        # The part in front keeps the address in this service, whatever the path is.
+        path = PAGES + (scope.get("raw_path") or quote(scope["path"]).encode()).decode("latin-1")
+        if not _prefers_html(Headers(scope=scope).get("accept", "")) or not self._is_page(path):
+            return None
+        query = scope["query_string"].decode("latin-1")
+        return f"{path}?{query}" if query else path
+
+
+def _prefers_html(accept: str) -> bool:
+    """Return whether the header ``Accept`` names HTML, and JSON with no higher weight, as that of a browser does."""
+    weights = {"text/html": 0.0, "application/json": 0.0}
+    for part in accept.lower().split(","):
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        given = [p.removeprefix("q=") for p in parameters if p.startswith("q=")]
+        try:
+            weight = float(given[0]) if given else 1.0
+        except ValueError:
+            weight = 0.0
+        weights[kind] = max(weights.get(kind, 0.0), weight)
+    return weights["text/html"] > 0 and weights["text/html"] >= weights["application/json"]
 
 
 class _Lifespan:

@@ -155,7 +155,7 @@ def try_target(
         say(f"{url}: {engine}, {answer.duration_ms} ms; running jobs: {jobs}")
     else:
         problem = answer.problem or "no answer"
-        cure = f"; {answer.cure}" if answer.cure and not answer.root else ""
+        cure = f"; {answer.cure}" if answer.cure else ""
         say((problem if problem.startswith(url) else f"{url}: {problem}") + cure)
     if not answer.is_ok:
         raise typer.Exit(1)

@@ -70,14 +70,16 @@ async def _asked(targets: tuple[DeclaredTarget, ...], timeout_s: float) -> list[
 async def _ask(target: DeclaredTarget, timeout_s: float) -> dict[str, Any]:
     from backend.cli.connection_options import reach_of
     from backend.domain.connection_failure import CURES
-    from backend.domain.errors import BarrierscopeError
+    from backend.domain.errors import BarrierscopeError, WrongRootError
 
     try:
         probed = await load_role("probe")(target.url, timeout_s, kind=target.kind, reach=reach_of(target.connection))
     except BarrierscopeError as error:
         failure = getattr(error, "failure", None)
-        cure = None if failure is None else CURES[failure]
-        return _row(target, "failed", problem=str(error), failure=failure, cure=cure)
+        # If the server answers at another path, the problem names it, and the host and the port are right.
+        root = error.root if isinstance(error, WrongRootError) else None
+        cure = None if failure is None or root is not None else CURES[failure]
+        return _row(target, "failed", problem=str(error), failure=failure, cure=cure, root=root)
     return _row(target, "ok", engine=probed.engine.kind, version=probed.version, jobs=list(probed.running_jobs))
 
 

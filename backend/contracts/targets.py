@@ -139,7 +139,7 @@ class TargetTestOut(Model):
     failure: Annotated[str, one_of(ConnectionFailure)] | None = None
     """What failed first: the name, TCP, the proxy, TLS, the status, a redirect, a login page, or another program."""
     cure: str | None = None
-    """What to do about ``failure``."""
+    """What to do about ``failure``. Null if ``root`` is the cure."""
     root: str | None = None
     """The right address, if another path of the given one was found to be the target's root."""
     duration_ms: int

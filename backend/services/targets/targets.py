@@ -216,7 +216,8 @@ class TargetService:
                 is_ok=False,
                 problem=str(error),
                 failure=failure,
-                cure=CURES[failure],
+                # The right root is in the problem, and is all that has to be done.
+                cure=CURES[failure] if root is None else None,
                 root=root,
                 duration_ms=_since_ms(began_s),
             )

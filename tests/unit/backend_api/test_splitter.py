@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from backend.api.splitter import Splitter
+from dashboard.asgi import DashboardApp
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +60,54 @@ async def test_the_root_leads_to_the_pages(path):
         answer = await client.get(path)
 
     assert (answer.status_code, answer.headers["location"]) == (307, "/ui/")
+
+
+_BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+async def _asked(path, accept, *, method="GET"):
+    async def close():
+        pass
+
+    pages = DashboardApp(_app("pages", []), content_security_policy="", close=close)
+    splitter = Splitter(api=_app("api", []), pages=_app("pages", []), is_page=pages.is_page)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=splitter), base_url="http://x") as client:
+        headers = {"Accept": accept}
+        return await client.send(client.build_request(method, httpx.URL("http://x", raw_path=path), headers=headers))
+
+
+@pytest.mark.parametrize("path", [
+    b"/alerts", b"/alerts?state=open&search=a%20b", b"/targets", b"/lab", b"/jobs/j1/advice", b"/incidents/i%2F1",
+    b"/alerts/rules", b"/jobs/j1/runs/r1/checkpoints/7", b"//alerts", b"/jobs/%0d%0aSet-Cookie:%20a=b",
+])  # fmt: skip
+async def test_a_browser_without_ui_is_sent_to_the_page_of_this_service(path):
+    answer = await _asked(path, _BROWSER)
+
+    assert (answer.status_code, answer.headers["location"]) == (307, f"/ui{path.decode()}")
+    assert answer.headers["vary"] == "Accept"
+    assert "set-cookie" not in answer.headers
+    assert answer.url.join(answer.headers["location"]).host == "x"
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "method"),
+    [
+        *((path, _BROWSER, "GET") for path in (b"/jobs", b"/nope", b"/api/v1/alerts", b"/metrics", b"/_dash-layout")),
+        *((path, _BROWSER, "GET") for path in (b"//evil.example", b"//evil.example/..%2falerts", b"/\\evil.example")),
+        (b"/alerts", "*/*", "GET"),
+        (b"/alerts", "application/json", "GET"),
+        (b"/alerts", "application/json, text/html;q=0.5", "GET"),
+        (b"/alerts", "text/html;q=0", "GET"),
+        (b"/alerts", "text/html;q=x", "GET"),
+        (b"/alerts", "", "GET"),
+        (b"/alerts", _BROWSER, "POST"),
+    ],
+)
+async def test_what_is_no_page_and_what_no_browser_asks_is_answered_by_the_api(path, accept, method):
+    answer = await _asked(path, accept, method=method)
+
+    assert "location" not in answer.headers
+    assert answer.status_code in (200, 405)
 
 
 async def _live(splitter):

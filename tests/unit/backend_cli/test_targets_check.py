@@ -79,6 +79,19 @@ def test_a_target_that_does_not_answer_ends_with_1_and_tells_what_failed_and_the
     assert check(file, capsys, "--offline")[0] == 0
 
 
+def test_of_a_path_that_is_too_long_the_root_is_said_and_no_other_port(file, url, capsys, monkeypatch):
+    monkeypatch.setenv("FLINK_TOKEN", CANARY)
+    file.write_text(f"targets:\n  - {{url: '{url}/overview', connection: {{bearer: 'env:FLINK_TOKEN'}}}}\n")
+
+    code, out, _ = check(file, capsys)
+
+    assert code == 1
+    assert out.splitlines()[0].endswith(f"the REST root of the target is {url}")
+    assert "port" not in out.splitlines()[0]
+    (row,) = json.loads(check(file, capsys, "--format", "json")[1])["targets"]
+    assert (row["root"], row["cure"]) == (url, None)
+
+
 def test_a_wrong_file_ends_with_2_and_names_the_line(file, capsys):
     file.write_text("targets:\n  - {url: 'http://f', connection: {bearer: canary-3ad7}}\n")
 

@@ -261,6 +261,44 @@ def test_a_target_is_tested_added_and_removed(browser, site, fake):
         assert watch.found == []
 
 
+def test_a_target_on_the_fifth_page_is_edited_and_removed(browser, site, fake):
+    kept, one = dict(fake.targets), fake.targets["tflink"]
+    fake.targets |= {
+        f"t{n}": one.model_copy(update={"id": f"t{n}", "name": f"cluster {n}-" + "n" * 180}) for n in range(997)
+    }
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/targets")
+        listed, pages = page.locator("#targets-list"), page.locator("#targets-pages")
+        expect(page.locator("#targets-source")).to_contain_text("200 of 1 000 targets on this page")
+        for first in (197, 397, 597, 797):
+            pages.get_by_role("link", name="Next page").click()
+            expect(listed.locator("tbody tr b").first).to_contain_text(f"cluster {first}-")
+        page.reload()
+        expect(listed).to_contain_text("cluster 996-")
+        expect(pages.get_by_role("link")).to_have_text(["First page"])
+        assert (overflowing(page), small_targets(page)) == ([], [])
+        page.click("button[aria-label^='Edit cluster 996-']")
+        dialog = page.locator("[role=dialog]")
+        dialog.get_by_label("Name", exact=True).fill("the last one")
+        dialog.get_by_label("Labels, one on each line").fill("team=a, env=b")
+        dialog.get_by_role("button", name="Save").click()
+        expect(page.locator("#edit-answer")).to_contain_text("write the value in double quotes")
+        dialog.get_by_label("Labels, one on each line").fill("team=a, b\nenv=prod")
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog).to_have_count(0)
+        expect(listed).to_contain_text("the last one")
+        assert fake.targets["t996"].labels == {"team": "a, b", "env": "prod"}
+        page.fill("#targets-search", "the last")
+        page.keyboard.press("Enter")
+        expect(listed.locator("tbody tr")).to_have_count(1)
+        page.click("button[aria-label='Remove the last one']")
+        page.click("#target-confirm")
+        expect(listed).to_contain_text("No target has this in its name or address.")
+        assert "t996" not in fake.targets
+        assert watch.found == []
+    fake.targets = kept
+
+
 def test_a_target_is_changed_after_a_test_and_a_wrong_list_of_targets_is_said_on_the_page(browser, site, fake):
     kept, fake.unread_sources = dict(fake.targets), StatusOut.model_validate(example("status")).unread_sources
     with opened(browser, site) as (page, watch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -57,6 +58,7 @@ async def test_1000_clusters_with_a_churn_of_50_a_minute_cost_a_few_statements_f
     alive = list(range(1000))
     keeper.found(Found(tuple(map(cluster, alive))))
     await keeper.look()
+    assert len(statements) <= 12, "the first 1,000 targets are one statement"
     assert len(await repository.list_all()) == 1000
     first = {t.id for t in await repository.list_all()}
 
@@ -83,6 +85,19 @@ async def test_1000_clusters_with_a_churn_of_50_a_minute_cost_a_few_statements_f
     keeper.found(Found(tuple(map(cluster, range(1000)))))
     await keeper.look()
     assert first <= {t.id for t in await repository.list_all()}
+
+
+async def test_two_sources_that_find_the_same_1000_addresses_at_the_same_moment_do_not_deadlock(engine):
+    targets, found = DeclaredTargets(engine), tuple(map(cluster, range(1000)))
+    sets = (Found(found).declared(SOURCE), Found(found[::-1]).declared("production/other"))
+
+    answers = await asyncio.gather(*(targets.apply(one, place="http://sd", at=NOW) for one in sets))
+
+    assert answers == [(), ()]
+    assert {t.url for t in await TargetRepository(engine).list_all()} == {t.url for t in found}
+    # The later one is told at its next look whose the targets are.
+    refused = [len(await targets.apply(one, place="http://sd", at=NOW)) for one in sets]
+    assert sorted(refused) == [0, 1000]
 
 
 async def test_new_job_ids_and_blue_and_green_are_runs_of_one_job(engine, writer, clock):

@@ -7,7 +7,7 @@ and its history stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -127,17 +127,25 @@ class DeclaredTargets:
             known = {row["url"]: row for row in rows}
             # A file that got another name while no collector ran takes its targets from the old name.
             owners = {None, *await connection.scalars(_ALIVE, {"since": at - FORGOTTEN_AFTER})} - {declared.source}
-            refused = []
-            for target in declared.targets:
-                reason = await _bring(connection, declared, target, known.get(target.url), owners, at)
-                if reason is not None:
-                    refused.append(RefusedTarget(target.url, reason))
+            refused, new = [], []
+            # All writers lock the rows in the same order, so that two sources with the same addresses cannot deadlock.
+            for target in sorted(declared.targets, key=lambda t: t.id):
+                row = known.get(target.url)
+                if row is None or row["removed_at"] is not None:
+                    new.append(_values(declared, target) | {"id": target.id, "url": target.url, "added_at": at})
+                elif row["declared_by"] in owners:
+                    refused.append(RefusedTarget(target.url, _owner(row)))
+                else:
+                    await _change(connection, declared, target, row)
+            if new:
+                await connection.execute(_ADD, new)
             missing = _MISS.where(~among(_TARGET.url, urls)) if urls else _MISS
             if declared.unread:
                 namespace = func.coalesce(_TARGET.labels["namespace"].astext, "")
                 missing = missing.where(namespace.not_in(declared.unread))
             await connection.execute(missing, {"source": declared.source, "at": at})
-            return tuple(refused)
+            places = {url: place for place, url in enumerate(urls)}
+            return tuple(sorted(refused, key=lambda r: places[r.url]))
 
     async def differs(self, source: str, urls: Sequence[str]) -> bool:
         """Return whether the newest set of ``source`` that is stored has other targets than ``urls``.
@@ -266,27 +274,14 @@ async def _note_read(connection: AsyncConnection, declared: DeclaredSet, place: 
     await connection.execute(_READ, row | {"read_at": at, "seen_at": at})
 
 
-async def _bring(
-    connection: AsyncConnection,
-    declared: DeclaredSet,
-    target: DeclaredTarget,
-    known: RowMapping | None,
-    owners: Collection[str | None],
-    at: datetime,
-) -> str | None:
-    """Add or change one target. Return why it belongs to another one in ``owners``, or None."""
-    values = _values(declared, target) | {"declared_by": declared.source}
-    if known is None or known["removed_at"] is not None:
-        row = values | {"id": target.id, "url": target.url, "added_at": at}
-        await connection.execute(_ADD, row)
-        return None
-    if known["declared_by"] in owners:
-        return _owner(known)
-    wanted = values | {"missing_since": None}
+async def _change(
+    connection: AsyncConnection, declared: DeclaredSet, target: DeclaredTarget, known: RowMapping
+) -> None:
+    """Change what is stored of a target to what is declared."""
+    wanted = _values(declared, target) | {"missing_since": None}
     changed = {name: value for name, value in wanted.items() if known[name] != value}
     if changed:
         await connection.execute(_CHANGE, {"target": target.id} | changed)
-    return None
 
 
 def _owner(known: Mapping[Any, Any]) -> str:
@@ -310,4 +305,5 @@ def _values(declared: DeclaredSet, target: DeclaredTarget) -> dict[str, Any]:
         "is_enabled": not target.is_paused,
         "connection": target.connection.document(),
         "origin": declared.origin.value,
+        "declared_by": declared.source,
     }

@@ -28,6 +28,7 @@ from backend.access.authority import LOOPBACK, malformed_header, without_port
 from backend.access.sessions import MAX_AGE_S, Sessions, is_same
 from backend.api import login_page
 from backend.api.problems import problem
+from backend.api.splitter import PAGES
 from backend.contracts.api import ProblemField
 from backend.metrics.page import METRICS_PATH
 
@@ -73,13 +74,18 @@ class _Wrong:
 
 
 class Access:
-    """ASGI middleware that checks the host, the origin and the token or session of every request."""
+    """ASGI middleware that checks the host, the origin and the token or session of every request.
+
+    ``is_page`` returns whether there is a page at a path, which begins with ``/ui/``. A viewer who asks for a page
+    without ``/ui`` gets to it after the login.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
         rules: AccessRules,
         *,
+        is_page: Callable[[str], bool] = lambda _: False,
         now_s: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,7 +97,9 @@ class Access:
         # accepted.
         self._is_any_host_own = rules.token is not None and rules.public_url is None
         self._gate = (
-            None if rules.token is None else _Gate(rules.token, Sessions(rules.token, now_s), Attempts(monotonic))
+            None
+            if rules.token is None
+            else _Gate(rules.token, Sessions(rules.token, now_s), Attempts(monotonic), is_page)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,6 +170,7 @@ class _Gate:
     token: str
     sessions: Sessions
     attempts: Attempts
+    is_page: Callable[[str], bool]
 
     async def admit(self, scope: Scope, receive: Receive, *, is_secure: bool) -> Response | None:
         """Return the refusal, redirect or login page, or None if the request is admitted."""
@@ -213,10 +222,14 @@ class _Gate:
                 return _unauthorized(scope, _Wrong("session-ended", "Cookie", "the session has ended; log in again"))
             detail = "a bearer token is required: Authorization: Bearer TOKEN"
             return _unauthorized(scope, _Wrong("token-needed", "Authorization", detail))
-        page = login_page.without(_page(scope), self.token)
+        page = login_page.without(self._meant(_page(scope)), self.token)
         if headers.get("sec-fetch-site") == "cross-site":
             return login_page.step(page)
         return RedirectResponse(f"{LOGIN_PATH}?next={quote(login_page.own_page(page), safe='/')}", 303)
+
+    def _meant(self, page: str) -> str:
+        own = PAGES + page
+        return own if not page.startswith(PAGES + "/") and self.is_page(own.partition("?")[0]) else page
 
     def _check_bearer(self, scope: Scope, header: str) -> Response | None:
         scheme, _, given = header.partition(" ")

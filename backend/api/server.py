@@ -186,7 +186,7 @@ def build(
     split = Splitter(api=Metered(api), pages=Metered(pages, f"{PAGES}/*"), is_page=is_page)
     inside = MetricsPage(BoundedBody(split, _PAGE_BODY_MAX_BYTES))
     compressed = BrotliMiddleware(inside, quality=_BROTLI_QUALITY)
-    return HealthProbe(Access(compressed, rules), SchemaCheck(probing).is_ready)
+    return HealthProbe(Access(compressed, rules, is_page=is_page), SchemaCheck(probing).is_ready)
 
 
 def build_services(

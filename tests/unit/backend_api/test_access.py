@@ -39,7 +39,8 @@ def _client(
 
     time = time or Time()
     app = Starlette(routes=[Route("/{rest:path}", answer, methods=_METHODS)])
-    gate = Access(app, AccessRules(token, hosts, public_url), now_s=time, monotonic=time)
+    pages = ("/ui/alerts", f"/ui/jobs/{TOKEN}")
+    gate = Access(app, AccessRules(token, hosts, public_url), is_page=pages.__contains__, now_s=time, monotonic=time)
     transport = httpx.ASGITransport(app=gate, client=(address, 4711))
     return httpx.AsyncClient(transport=transport, base_url=base_url)
 
@@ -206,6 +207,24 @@ async def test_a_token_in_the_address_gives_no_access(place):
 
 
 # --- browsers on other machines -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "after"),
+    [
+        ("/alerts", "/ui/alerts"),
+        ("/alerts?state=open", "/ui/alerts%3Fstate%3Dopen"),
+        ("/nope", "/ui/"),
+        ("//evil.example/alerts", "/ui/"),
+        (f"/jobs/{TOKEN}", "/ui/"),
+        (f"/alerts?token={TOKEN}", "/ui/"),
+    ],
+)
+async def test_who_asks_for_a_page_without_ui_gets_to_it_after_the_login(asked, after):
+    async with _client(TOKEN) as client:
+        answer = await client.get(asked if asked[1] != "/" else httpx.URL("http://127.0.0.1:8050", path=asked))
+
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={after}")
 
 
 async def test_a_login_sets_a_cookie_that_does_not_contain_the_token():

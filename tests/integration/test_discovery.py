@@ -23,6 +23,7 @@ from backend.store.targets.targets import TargetRepository
 from collectors.discovery.flink_resources import RESOURCES, FlinkView
 from collectors.discovery.kubernetes_api import Scope
 from collectors.discovery.section import SectionKeeper
+from tests.support.alerting import Alerting
 from tests.support.kubernetes_server import flink_deployment
 from tests.support.observations import NOW, completed, job, observation, restarted
 from tests.support.serving import api_over, asking
@@ -143,6 +144,25 @@ async def test_the_targets_of_a_namespace_that_was_not_read_stay(engine, clock):
     await declared.end_missing(SOURCE, grace_s=GRACE_S, at=clock.now())
 
     assert {t.url for t in await repository.list_all()} == {"http://y:1", "http://z:1"}
+
+
+async def test_a_namespace_that_may_not_be_read_is_said_as_long_as_it_lasts_and_no_alert_fires(engine, clock):
+    keeper = SectionKeeper(SOURCE, "http://sd", DeclaredTargets(engine), clock=clock, pause=None)
+    sentence = "namespace other is not read: a Role and a RoleBinding in this namespace have to allow it"
+    alerting = Alerting(engine, clock)
+    async with asking(api_over(engine, clock)) as client:
+        for _ in range(3):
+            keeper.found(Found((cluster(1),), left_out=(sentence,), unread=("other",)))
+            await keeper.look()
+            status = (await client.get("/api/v1/status")).json()
+            assert [source["left_out"] for source in status["partial_sources"]] == [sentence]
+            assert status["unread_sources"] == []
+            await alerting.round(seconds=60)
+        alerts = (await client.get("/api/v1/alerts")).json()["items"]
+        keeper.found(Found((cluster(1), cluster(2))))
+        await keeper.look()
+        assert (await client.get("/api/v1/status")).json()["partial_sources"] == []
+    assert [alert for alert in alerts if alert["rule"] == "TargetsFileInvalid"] == []
 
 
 async def test_the_new_targets_stay_though_another_collector_stored_an_older_list(engine, clock):

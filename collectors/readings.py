@@ -14,7 +14,7 @@ from typing import Final
 
 import orjson
 
-from backend.analysis.assembling import RunAt, is_lost
+from backend.analysis.assembling import LOSSES_COUNT, RunAt, is_lost
 from backend.analysis.measures.evidence import JobEvidence
 from backend.contracts import flink
 from backend.domain import spelling
@@ -113,7 +113,7 @@ class Gathered:
             counts=observed.counts or before.counts,
             placements=observed.placements or before.placements,
             exceptions=observed.exceptions or before.exceptions,
-            losses=observed.losses or before.losses,
+            losses=tuple(dict.fromkeys((*observed.losses, *before.losses)))[:LOSSES_COUNT],
             effects=observed.effects or before.effects,
         )
         for checkpoint in observed.checkpoints:

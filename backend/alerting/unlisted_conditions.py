@@ -35,16 +35,22 @@ def refused(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 
 def losing(settings: RuleSettings, signal: JobSignal) -> Reading:
-    """Evaluate whether transactions were lost, because they were older than their timeout when they were committed."""
+    """Evaluate whether transactions were lost, because they could no longer be committed."""
     since = signal.now_engine - timedelta(seconds=settings["window_s"])
     found = [loss for loss in signal.losses if loss.at >= since]
     count = sum(loss.transaction_count for loss in found)
     if count < settings["lost_min_count"]:
         return clear(signal, f"{count} transactions are known to be lost" if found else "no output is known to be lost")
     held = losses.said(found)
-    summary = f"{signal.name}: output is lost: {held} since {say.utc_minute(found[-1].at)}"
-    timeout = say.duration(found[0].timeout_ms)
-    why = f"Transactions were older than their timeout of {timeout} when they were committed. "
+    timeout_ms = found[0].timeout_ms
+    certain = "is most likely lost" if timeout_ms is None else "is lost"
+    summary = f"{signal.name}: output {certain}: {held} since {say.utc_minute(found[-1].at)}"
+    why = (
+        "The connector reported that these commits failed and are not tried again. Most likely the transactions were"
+        " older than their timeout. "
+        if timeout_ms is None
+        else f"Transactions were older than their timeout of {say.duration(timeout_ms)} when they were committed. "
+    )
     linked = () if signal.last_completed is None else (LinkedCheckpoint(*signal.last_completed),)
     # Nothing need hold the barrier.
     where = "" if signal.place.vertex is None else None

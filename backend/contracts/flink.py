@@ -245,6 +245,11 @@ Flink divides by a whole minute from the beginning, so the value is too small un
 RATE_WINDOW: Final = timedelta(seconds=65)
 """An attempt must be this old before its rates are those of whole minutes: a minute, and the time between updates."""
 
+FAILED_COMMITTABLES: Final = ".failedCommittables"
+"""The end of a name that begins with the operator's. Flink 1.18 and newer count here the commits of a sink (V2) that
+failed and are not tried again, from 0 in each attempt.
+"""
+
 OUT_POOL_USAGE: Final = ("buffers.outPoolUsage", "Shuffle.Netty.Output.Buffers.outPoolUsage")
 """Two names of one gauge. Flink 2.x has only the longer one. The same holds for the next three constants."""
 IN_POOL_USAGE: Final = ("buffers.inPoolUsage", "Shuffle.Netty.Input.Buffers.inPoolUsage")

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from backend.contracts import flink
+from backend.domain import losses
 from backend.domain.checkpoint import (
     Checkpoint,
     CheckpointHeader,
@@ -252,6 +253,7 @@ class LiveReader:
         if pressure is not None:
             self._found.pressure.append(pressure)
         self._take(vertex.id, readings, names)
+        self._take_failed_commits(vertex, {key: n for key, n in readings.items() if key[1] in names.failed_commits})
 
     async def _gauges(self, vertex: Vertex, subtasks: frozenset[int]) -> None:
         names = await self._names(vertex.id)
@@ -272,6 +274,22 @@ class LiveReader:
             candidates=memory.candidates.values(),
         )
         memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)
+
+    def _take_failed_commits(self, vertex: Vertex, counted: parse_metrics.Readings) -> None:
+        """Report how many commits failed since the previous reading of the same attempt.
+
+        What failed before the first reading of an attempt is not reported: a connector may commit again what an earlier
+        attempt has committed already, and such a commit may count as failed although nothing is lost.
+        """
+        before = self._memory.failed_commits.get(vertex.id)
+        self._memory.failed_commits[vertex.id] = {**(before or {}), **counted}
+        if before is None:
+            return
+        added = sum(max(0, round(n - before.get(key, n))) for key, n in counted.items())
+        if added:
+            at = self._requests.at() + self._engine.offset
+            text = losses.given_up(vertex.name, added)
+            self._found.losses += (losses.Loss(at, text, added, None, None),)
 
     async def _names(self, vertex_id: VertexId) -> MetricNames | None:
         """Return the names of the vertex's metrics, or None if it has none yet.

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _NANOS_PER_MS = 1_000_000
 _INT64 = 2**63
+# A vertex is a chain of operators, of which more than a few commit only if somebody made up the names.
+_COMMITTERS_MAX = 8
 # Bytes reserved for "GET " and " HTTP/1.1", and for a prefix that a proxy may add to the path.
 _LINE_OVERHEAD_BYTES = 256
 # The paths of a vertex are kept if they name at most this many metrics, about 15 kB. A process keeps at most 1024 sets.
@@ -46,6 +48,8 @@ class MetricNames:
     records_out_per_s: str | None
     start_delay: str | None
     alignment: str | None
+    failed_commits: tuple[str, ...] = ()
+    """The counters of failed commits, one for each operator that commits."""
 
     @property
     def pressure(self) -> tuple[str, ...]:
@@ -53,7 +57,7 @@ class MetricNames:
         shares = (self.busy, self.backpressured, self.idle, self.out_pool_usage, self.in_pool_usage)
         amounts = (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
         rates = (self.records_in_per_s, self.records_out_per_s)
-        return tuple(n for n in shares + amounts + rates if n is not None) + self.gauges
+        return tuple(n for n in shares + amounts + rates if n is not None) + self.gauges + self.failed_commits
 
     @property
     def without_rates(self) -> MetricNames:
@@ -92,6 +96,7 @@ def wanted_of(offered: frozenset[str], *, is_source: bool) -> MetricNames:
         records_out_per_s=one(flink.RECORDS_OUT_PER_S) if is_source else None,
         start_delay=one(flink.START_DELAY),
         alignment=one(flink.ALIGNMENT_TIME),
+        failed_commits=tuple(sorted(n for n in offered if n.endswith(flink.FAILED_COMMITTABLES))[:_COMMITTERS_MAX]),
     )
 
 

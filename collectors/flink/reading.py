@@ -19,6 +19,7 @@ from backend.domain.topology import Topology
 from collectors.flink.document import RowCache
 from collectors.flink.freshness import FetchInterval, Freshness
 from collectors.flink.gauges import GaugeCandidate, GaugeMemory
+from collectors.flink.parse_metrics import Readings
 from collectors.flink.pressure import MetricNames
 
 CheckpointKey: TypeAlias = tuple[int, datetime]
@@ -138,6 +139,8 @@ class RunMemory:
     candidates: dict[int, GaugeCandidate] = field(default_factory=dict)
     gauges: GaugeMemory = field(default_factory=GaugeMemory)
     offered: dict[VertexId, Offered] = field(default_factory=dict)
+    failed_commits: dict[VertexId, Readings] = field(default_factory=dict)
+    """The failed commits of each operator that commits, as counted in the present attempt."""
     freshness: Freshness = field(default_factory=Freshness)
     """When backpressure was last read, and whether the engine's metrics are new since."""
     late_count: int = 0
@@ -168,6 +171,7 @@ class RunMemory:
             candidates=dict(self.candidates),
             gauges=self.gauges.copy(),
             offered=dict(self.offered),
+            failed_commits=dict(self.failed_commits),
             attempts=dict(self.attempts),
         )
 
@@ -176,6 +180,7 @@ class RunMemory:
         self.gauges = GaugeMemory(late=self.gauges.late)
         self.watches.clear()
         self.offered.clear()
+        self.failed_commits.clear()
         self.freshness = Freshness()
 
     def keep_listed(self, listed: set[CheckpointKey]) -> None:

@@ -44,14 +44,20 @@ def _tell_losses(case: Case, lost: Sequence[Loss]) -> Verdict:
         VerdictKind.LOST_ROWS,
         _reason(case, lost),
         evidence=[*_evidence(case, lost), *rows.fare(case), *rows.settings(case)],
-        confidence=Confidence.HIGH,
+        confidence=Confidence.MEDIUM if lost[0].timeout_ms is None else Confidence.HIGH,
     )
     # That the checkpoints are well is not what a reader must see first.
-    return replace(verdict, headline="Output is lost", detail=verdict.sentence)
+    headline = "Output is most likely lost" if lost[0].timeout_ms is None else "Output is lost"
+    return replace(verdict, headline=headline, detail=verdict.sentence)
 
 
 def _reason(case: Case, lost: Sequence[Loss]) -> str:
     timeout_ms = lost[0].timeout_ms
+    if timeout_ms is None:
+        return (
+            f"output is most likely lost: {losses.said(lost)} failed to commit since {say.utc_minute(lost[-1].at)} and"
+            f" are not tried again{exceptions.compared(exceptions.open_ms(case), None)}"
+        )
     return (
         f"output is lost: {losses.said(lost)} since {say.utc_minute(lost[-1].at)}, which were older than their"
         f" timeout of {say.duration(timeout_ms)} when a checkpoint committed them"
@@ -60,10 +66,10 @@ def _reason(case: Case, lost: Sequence[Loss]) -> str:
 
 
 def _evidence(case: Case, lost: Sequence[Loss]) -> list[Evidence]:
-    newest, row_count = lost[0], sum(loss.row_count for loss in lost)
+    newest, row_count = lost[0], losses.row_count(lost)
     transactions = sum(loss.transaction_count for loss in lost)
     return [
-        rows.number("rows that were lost", "numRecordsLost", row_count, "count"),
+        *([] if row_count is None else [rows.number("rows that were lost", "numRecordsLost", row_count, "count")]),
         rows.number("commits that failed and are not tried again", "failedCommittables", transactions, "count"),
         *exceptions.ages(exceptions.open_ms(case), newest.timeout_ms),
         rows.note(f"newest loss ({say.utc_minute(newest.at)}): {exceptions.first_line(newest.text)}"),

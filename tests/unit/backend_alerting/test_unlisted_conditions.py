@@ -122,3 +122,12 @@ def test_lost_output_is_paged_although_no_checkpoint_fails(seconds_ago, changes,
         assert reading.annotations["summary"].startswith(f"orders: output is lost: {held} since ")
         assert "older than their timeout of 1.0 s" in reading.annotations["description"]
         assert reading.value == count
+
+
+def test_commits_that_a_connector_gave_up_are_paged_without_a_number_of_rows():
+    lost = (losses.Loss(NOW, losses.given_up("Sink: Committer", 3), 3, None, None),)
+    reading = read(_rule("RowsLost"), job_signal(*["completed"] * 5, losses=lost))
+
+    assert (reading.kind, reading.value) == (ReadingKind.ACTIVE, 3)
+    assert reading.annotations["summary"].startswith("orders: output is most likely lost: 3 transactions since ")
+    assert "these commits failed and are not tried again" in reading.annotations["description"]

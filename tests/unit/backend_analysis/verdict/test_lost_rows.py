@@ -35,6 +35,20 @@ def test_a_job_that_loses_output_is_told_so_although_its_checkpoints_are_well():
     assert any(row.statement.startswith("what cures it: ") for row in found.verdict.evidence)
 
 
+def test_commits_that_a_connector_gave_up_are_most_likely_a_loss():
+    at = NOW - timedelta(seconds=5)
+    given_up = losses.read(at, losses.given_up("Sink: Committer", 3))
+    found = diagnose(job(HEALTHY_RUN, CALM, losses=(given_up,))).verdict
+    values = {row.metric: row.value for row in found.evidence}
+
+    assert (found.kind, found.confidence) == (VerdictKind.LOST_ROWS, Confidence.MEDIUM)
+    assert found.headline == "Output is most likely lost"
+    assert "3 transactions failed to commit since" in found.sentence
+    assert values["failedCommittables"] == 3
+    assert "numRecordsLost" not in values, "Flink does not count the rows"
+    assert "transaction.timeout.ms" not in values
+
+
 def test_a_loss_is_no_restart():
     many = tuple(lost(5 * n) for n in range(1, 9))
     evidence = job(HEALTHY_RUN, CALM, losses=many)

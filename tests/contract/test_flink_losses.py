@@ -1,0 +1,118 @@
+"""The collector reads Flink's counter of commits that failed and are not tried again, and reports what is added."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import orjson
+import pytest
+
+from backend.analysis.verdict.verdict import diagnose
+from backend.contracts import flink as flink_names
+from backend.domain.ids import TargetId
+from backend.domain.observation import JobObservation
+from backend.domain.verdict import Confidence, VerdictKind
+from collectors.flink.collector import CollectorOptions, FlinkCollector
+from collectors.readings import Gathered
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink
+
+pytestmark = pytest.mark.anyio
+
+_NAME = "Sink__Committer.failedCommittables"
+
+
+class _WithCommitter:
+    """A ``FlinkTransport`` on a recording without events, whose sink also counts failed commits, by subtask."""
+
+    def __init__(self) -> None:
+        self.flink = RecordedFlink(RECORDINGS / "A")
+        self.flink.at_s = self.flink.recording.begins_s + 40.0
+        self.url = self.flink.url
+        self.passed_s = 0.0
+        self.failed = {0: 0, 1: 0}
+        self.asked: list[str] = []
+        _, described = self.flink.answer(f"/jobs/{self.flink.recording.job_id}")
+        self.sink = described["vertices"][-1]["id"]
+
+    @property
+    def now(self) -> datetime:
+        return self.flink.now + timedelta(seconds=self.passed_s)
+
+    def monotonic_s(self) -> float:
+        return self.flink.at_s + self.passed_s
+
+    async def get(self, path: str) -> bytes:
+        self.asked.append(path)
+        body = await self.flink.get(path)
+        job_id = self.flink.recording.job_id
+        if path == "/jobs/overview":
+            now_ms = round(self.now.timestamp() * 1000)
+            rows = [r | {"duration": now_ms - r["start-time"]} for r in orjson.loads(body)["jobs"]]
+            return orjson.dumps({"jobs": rows})
+        if path == flink_names.metric_names(job_id, self.sink):
+            return orjson.dumps([*orjson.loads(body), {"id": _NAME}, {"id": "Sink__Committer.totalCommittables"}])
+        if path.startswith(flink_names.vertex_metrics(job_id, self.sink)):
+            wanted = path.partition("get=")[2].split(",")
+            counted = [{"id": i, "value": str(n)} for s, n in self.failed.items() if (i := f"{s}.{_NAME}") in wanted]
+            return orjson.dumps([*orjson.loads(body), *counted])
+        return body
+
+
+async def _readings(flink: _WithCommitter, collector: FlinkCollector, count: int = 1) -> list[JobObservation]:
+    """Return the observations of the next complete readings of the metrics, and what was read between them."""
+    found: list[JobObservation] = []
+    while sum(bool(job.pressure) for job in found) < count:
+        flink.passed_s += 2.0
+        found += (await collector.collect(flink.now)).jobs
+    return found
+
+
+def _collector(flink: _WithCommitter) -> FlinkCollector:
+    options = CollectorOptions(pressure_interval_s=1.0, list_interval_s=1.0)
+    return FlinkCollector(flink, target_id=TargetId("t"), monotonic_s=flink.monotonic_s, options=options)
+
+
+async def test_commits_that_fail_between_two_readings_are_a_loss_of_unknown_rows() -> None:
+    flink = _WithCommitter()
+    collector = _collector(flink)
+    flink.failed = {0: 4, 1: 0}
+    before = await _readings(flink, collector)
+    flink.failed = {0: 6, 1: 1}
+    after = await _readings(flink, collector)
+    later = await _readings(flink, collector)
+
+    assert [loss for job in before for loss in job.losses] == [], "a commit at the start may have been committed before"
+    (loss,) = (loss for job in after for loss in job.losses)
+    assert (loss.transaction_count, loss.row_count, loss.timeout_ms) == (3, None, None)
+    assert "3 transactions failed to commit and are not tried again" in loss.text
+    assert loss.at == pytest.approx(flink.now, abs=timedelta(seconds=60))
+    assert [loss for job in later for loss in job.losses] == [], "each failed commit is reported once"
+
+    gathered = Gathered(before[0])
+    for job in (*before, *after, *later):
+        gathered.add(job, flink.now, timedelta())
+    verdict = diagnose(gathered.evidence()).verdict
+    assert (verdict.kind, verdict.confidence) == (VerdictKind.LOST_ROWS, Confidence.MEDIUM)
+    assert "but output is most likely lost: 3 transactions failed to commit since" in verdict.sentence
+
+
+async def test_a_counter_that_begins_again_after_a_restart_reports_only_what_is_added_then() -> None:
+    flink = _WithCommitter()
+    collector = _collector(flink)
+    flink.failed = {0: 9, 1: 9}
+    await _readings(flink, collector)
+    flink.failed = {0: 2, 1: 0}
+    assert [loss for job in await _readings(flink, collector) for loss in job.losses] == []
+    flink.failed = {0: 3, 1: 0}
+    assert [loss.transaction_count for job in await _readings(flink, collector) for loss in job.losses] == [1]
+
+
+async def test_only_a_vertex_that_commits_is_asked_and_in_the_same_requests() -> None:
+    flink = _WithCommitter()
+    collector = _collector(flink)
+    await _readings(flink, collector, count=2)
+    asked = [path for path in flink.asked if _NAME in path]
+
+    assert asked
+    assert all(f"/vertices/{flink.sink}/" in path and "busyTimeMsPerSecond" in path for path in asked)
+    assert not any("totalCommittables" in path for path in flink.asked)

@@ -121,10 +121,10 @@ def _wanted(
     )
     if begun is None:
         return {"job": document}, None, RestoreOptions()
-    given = origin if origin is not None or spec.restore is None else spec.restore.origin
     path, options = begun
-    # A location is not a path: a path has no two slashes in a row, and is relative to the job file.
-    return {"job": document}, given if given is not None and given.startswith(_PLACE) else str(path), options
+    # A location is not a path, which would be relative to the job file.
+    given = origin or (spec.restore.origin if spec.restore else "")
+    return {"job": document}, given if given.startswith(_PLACE) else str(path), options
 
 
 def _ask(answers: Answers, root: str, path: str, content: str | bytes) -> dict[str, Any]:
@@ -139,7 +139,10 @@ def _ask(answers: Answers, root: str, path: str, content: str | bytes) -> dict[s
     try:
         answer = answers.ask("POST", path, content=content)
     except NoAnswerError as error:
-        fix = "start it with `barrierscope up` or `barrierscope runtime`, or pass its address with --runtime"
+        fix = (
+            "start it with `barrierscope up` or `barrierscope runtime`, or pass its address with --runtime"
+            " (`up --port 9000` has it on port 19000, 10000 higher)"
+        )
         raise ApiUnavailableError(f"the live runtime at {root} does not answer ({error}); {fix}") from None
     found = _object(answer)
     if answer.is_success and ("location" if path == "uploads" else "jobid") in found:

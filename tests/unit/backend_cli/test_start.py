@@ -118,6 +118,53 @@ def test_the_same_job_starts_again_from_a_location_of_the_runtime(runtime, job, 
     assert "the job runs as " in capsys.readouterr().out
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Return the bodies that are sent to a runtime that starts every job."""
+    bodies: list[dict[str, object]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("uploads"):
+            return httpx.Response(200, stream=httpx.ByteStream(b'{"location": "runtime:/uploaded/1"}'))
+        bodies.append(json.loads(request.content))
+        return httpx.Response(200, stream=httpx.ByteStream(b'{"jobid": "a"}'))
+
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=httpx.MockTransport(handle)))
+    return bodies
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments", "wanted"),
+    [
+        ("", ["--from", "runtime:/a/chk-7"], ("runtime:/a/chk-7", False, False, "NO_CLAIM")),
+        ("", ["--from", "runtime:/a/chk-7", "--claim"], ("runtime:/a/chk-7", False, False, "CLAIM")),
+        ("", ["--from", "runtime:/a/chk-7", "--no-claim"], ("runtime:/a/chk-7", False, False, "NO_CLAIM")),
+        ("", ["--from", "runtime:/a/chk-7", "--allow-non-restored"], ("runtime:/a/chk-7", True, False, "NO_CLAIM")),
+        ("", ["--from", "runtime:/a/chk-7", "--at-own-risk"], ("runtime:/a/chk-7", False, True, "NO_CLAIM")),
+        ('from = "runtime:/b/chk-2"\nclaim = true', [], ("runtime:/b/chk-2", False, False, "CLAIM")),
+        ('from = "runtime:/b/chk-2"', ["--from", "runtime:/a/chk-7"], ("runtime:/a/chk-7", False, False, "NO_CLAIM")),
+        ('from = "orders.ckpt"', [], ("runtime:/uploaded/1", False, False, "NO_CLAIM")),
+        ('from = "runtime:/b/chk-2"', ["--from", "{saved}"], ("runtime:/uploaded/1", False, False, "NO_CLAIM")),
+    ],
+)
+def test_where_a_job_begins_and_each_option_reach_the_runtime(sent, job, saved, more, arguments, wanted):
+    path = job("other", more=f"[restore]\n{more}" if more else "")
+    assert run(["start", path, *(word.replace("{saved}", saved) for word in arguments)]) == 0
+
+    (body,) = sent
+    assert body["job"]["name"] == "orders"
+    assert (body["savepointPath"], body["allowNonRestoredState"], body["atOwnRisk"], body["claimMode"]) == wanted
+
+
+def test_without_a_job_file_the_options_reach_the_runtime_too(sent):
+    options = ["--claim", "--allow-non-restored", "--at-own-risk"]
+    assert run(["start", "--from", "runtime:/a/chk-7", *options]) == 0
+
+    assert sent == [
+        {"savepointPath": "runtime:/a/chk-7", "allowNonRestoredState": True, "atOwnRisk": True, "claimMode": "CLAIM"}
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -150,9 +197,12 @@ def test_a_refusal_of_the_runtime_is_one_line_that_names_the_rule(runtime, job, 
         ((401, '{"errors": ["Authorization: a change needs the bearer token"]}'), "bearer token"),
         ((200, "<html>"), "which is not an answer of a live runtime"),
         ((200, '{"id": 1}'), "which is not an answer of a live runtime"),
+        ((400, '{"errors": []}'), "returned HTTP 400, which is not an answer of a live runtime"),
+        ((400, '{"errors": "of another program"}'), "returned HTTP 400, which is not an answer of a live runtime"),
+        ((400, '["errors"]'), "returned HTTP 400, which is not an answer of a live runtime"),
         (None, "does not answer (refused); start it with `barrierscope up`"),
     ],
-    ids=["no token", "a page", "another program", "nothing"],
+    ids=["no token", "a page", "another program", "no error", "errors of another form", "a list", "nothing"],
 )
 def test_what_does_not_start_the_job_is_one_line(monkeypatch, answer, told, capsys):
     def handle(request: httpx.Request) -> httpx.Response:

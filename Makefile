@@ -14,7 +14,7 @@
 #   make soak [RECORDS=1000000]                     a long run of the runtime with faults and bounded memory
 #   make model-check                                all interleavings of a small job, with the real input handlers
 #   make culprits [ARGS="--seeds 10"]               jobs with drawn causes: does the verdict name them? a table of confusions
-#   make mutants [ARGS="--only task --count 50"]    change the product at drawn places: do the tests notice? about 10 minutes
+#   make mutants [ARGS="--only task --count 50"]    change the product at drawn places: do the tests notice? each is printed
 #   make early-warning [ARGS="--seeds 6"]           the early warning of timeouts on drawn jobs: lead, recall, false pages, coverage
 #   make eval [ARGS="--jobs 200"]                   regret of advisor and twin on drawn jobs, beside an exhaustive grid
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder

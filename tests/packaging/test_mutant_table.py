@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mutant_table import ROOT, Found, Kept, report, table, unit_test_of
+from tests.support.mutant_table import ROOT, Found, Kept, line_of, report, table, unit_test_of
 
 
 def test_each_area_has_modules_and_tests_and_each_kept_line_is_still_there():
@@ -52,3 +52,25 @@ def test_a_survivor_that_is_not_kept_is_reported_with_its_lines():
     assert left == found[:1]
     assert text.splitlines()[1].split() == ["task", "3", "1", "1", "1"]
     assert "m.py:3\n- a < b\n+ a <= b" in text
+
+
+@pytest.mark.parametrize(
+    ("survived", "after", "fate"), [(False, "a - b", "noticed"), (True, "a - b", "kept"), (True, "a * b", "SURVIVED")]
+)
+def test_the_line_on_a_change_begins_with_its_fate(survived, after, fate):
+    found = Found("task", "m.py", 4, "a + b", after, survived=survived, by="test_m.py::test_a")
+
+    line = line_of(found, [Kept("m.py", "a + b", "a - b", "b is always 0 here")])
+
+    assert line.split() == [fate, "m.py:4", "a", "+", "b", "->", *after.split(), "[test_m.py::test_a]"]
+
+
+def test_an_area_may_name_patterns_that_several_areas_share(tmp_path):
+    path = tmp_path / "mutants.toml"
+    path.write_text(
+        '[named]\nboth = ["tests/conftest.py"]\n[area.a]\nmodules = ["tests/areas.py"]\ntests = ["@both"]\n'
+    )
+
+    ((area,), _) = table(path)
+
+    assert area.tests == ("tests/conftest.py",)

@@ -1,40 +1,61 @@
 """Change one operator of the product at a time and see whether the tests notice: ``make mutants``.
 
-``tests/mutants.toml`` names the areas, the modules of each, and the tests that must notice a change. The unit test file
-of a module runs first, and the tests of its area run only if that file noticed nothing. A change that no test notices
-is a survivor. It is a hole in the tests, unless the list ``kept`` of that file says why no test can notice it.
+``tests/mutants.toml`` names the areas, the modules of each, and the tests that must notice a change. Before the first
+change each of these test files is run once, to record which lines each test executes. The records are kept below
+``build/mutants`` until the sources change. A change is tried with the tests that execute its line, nearest first: the
+unit tests of the module, then the shortest of each file. The first test that fails ends it.
 
-Cosmic Ray makes the changes, each in a copy of the repository. The sample is the same for the same ``--seed``.
+A change that no test notices is a survivor. It is a hole in the tests, unless the list ``kept`` of that file says why
+no test can notice it. Cosmic Ray makes the changes, each in a copy of the repository. The sample is the same for the
+same ``--seed``. What becomes of a change is printed when it is known, and the counts at the end, also after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
+import os
 import random
 import re
-import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from difflib import unified_diff
 from itertools import islice, zip_longest
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
 from cosmic_ray.commands.init import _all_work_items
-from cosmic_ray.mutating import mutate_and_test
-from cosmic_ray.testing import run_tests
-from cosmic_ray.work_item import MutationSpec, TestOutcome
+from cosmic_ray.mutating import use_mutation
+from cosmic_ray.plugins import get_operator
+from cosmic_ray.work_item import MutationSpec
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.support.mutant_table import ROOT, Area, Found, report, table, unit_test_of
+from tests.support.mutant_reach import Reached, Records, reaching, within
+from tests.support.mutant_table import ROOT, Area, Found, Kept, line_of, report, table
 
-_UNIT_CPU_S, _AREA_CPU_S, _TIMEOUT_S = 60, 400, 3600.0
-"""Tests that need more processor time are ended, and the change counts as noticed: it made an endless loop."""
+RECORDS = ROOT / "build" / "mutants"
+
+_Work = TypeVar("_Work")
+_Done = TypeVar("_Done")
+
+_NEAR_CPU_S, _REST_CPU_S = 25, 150
+"""Recorded processor time of the tests that run first, and of those that run if these notice nothing. Recording takes
+about 2.5 times as long as the tests themselves."""
+_RECORD_CPU_S = 900
+_WAIT_S = 900.0
+"""A change can make a test wait for ever. It is ended after this time, and counts as noticed."""
+_PASSED = (0, 5)
+"""The exit statuses of pytest if the tests passed, and if all are excluded as slow."""
+_OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGKILL)
 
 _SLIPS = re.compile(
     "Replace(ComparisonOperator_(Eq|NotEq|Lt|LtE|Gt|GtE)_(Eq|NotEq|Lt|LtE|Gt|GtE)|ComparisonOperator_Is(Not)?_Is(Not)?"
@@ -78,7 +99,16 @@ def changes_of(module: Path) -> list[list[MutationSpec]]:
     return list(places.values())
 
 
-def sample(areas: Sequence[Area], count: int, seed: int) -> list[tuple[Area, Path, MutationSpec]]:
+@dataclass(frozen=True)
+class Drawn:
+    """A change to try."""
+
+    area: Area
+    module: Path
+    spec: MutationSpec
+
+
+def sample(areas: Sequence[Area], count: int, seed: int) -> list[Drawn]:
     """Draw changes: the areas in turn, then a place of the area, then a change at that place. None is drawn twice."""
     draw = random.Random(seed)
     waiting: list[tuple[Area, list[tuple[Path, list[MutationSpec]]]]] = []
@@ -87,11 +117,15 @@ def sample(areas: Sequence[Area], count: int, seed: int) -> list[tuple[Area, Pat
         draw.shuffle(places)
         waiting.append((area, places))
     turns = (
-        (area, module, draw.choice(specs))
+        Drawn(area, module, draw.choice(specs))
         for turn in zip_longest(*([(area, place) for place in places] for area, places in waiting))
         for area, (module, specs) in filter(None, turn)
     )
     return list(islice(turns, count))
+
+
+class Stopped(Exception):
+    """The run was ended while tests ran."""
 
 
 class Copy:
@@ -99,7 +133,9 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._checked: set[str] = set()
+        self._running: subprocess.Popen[str] | None = None
+        self._is_stopped = False
+        self._checked: set[tuple[str, ...]] = set()
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT,
@@ -111,97 +147,244 @@ class Copy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / name, folder / name)
 
-    def try_change(self, area: Area, module: Path, spec: MutationSpec) -> Found:
-        """Return whether the change survives the unit tests of its module and then the tests of its area.
+    def record(self, test_file: str, records: Records, traced: Sequence[Path]) -> bool:
+        """Record what the tests of a file execute, and return whether each of them passed."""
+        written, names = self.folder / "record.json", self.folder / "traced.txt"
+        written.unlink(missing_ok=True)
+        names.write_text("\n".join(str(self.folder / module) for module in traced))
+        given = {"MUTANTS_RECORD": str(written), "MUTANTS_TRACED": str(names)}
+        code, output = self._run(["-p", "tests.simulators.mutant_recorder", test_file], _RECORD_CPU_S, given)
+        if not written.is_file():
+            raise RuntimeError(f"{test_file} could not be recorded: {output[-3000:]}")
+        records.keep(test_file, _relative(json.loads(written.read_text()), self.folder))
+        return code in _PASSED
+
+    def try_change(self, drawn: Drawn, tests: Mapping[str, Reached]) -> Found:
+        """Return what becomes of a change. The nearest tests run first, and the first that fails ends it.
 
         Raises:
             RuntimeError: if a test that noticed the change fails without it too, or Cosmic Ray cannot make the change.
+            Stopped: if ``stop`` was called.
         """
-        unit = unit_test_of(module)
-        selections = [(_UNIT_CPU_S, [str(unit)])] if unit else []
-        selections.append((_AREA_CPU_S, [test for test in area.tests if test != str(unit)]))
-        line, before, after = spec.start_pos[0], "", ""
-        for cpu_s, tests in selections:
-            here = MutationSpec(
-                self.folder / module,
-                spec.operator_name,
-                spec.occurrence,
-                spec.start_pos,
-                spec.end_pos,
-                spec.operator_args,
-            )
-            done = mutate_and_test([here], self._command(tests, cpu_s), _TIMEOUT_S)
-            if done.test_outcome is None or done.diff is None:
-                raise RuntimeError(f"{module}: {spec.operator_name} could not be applied: {done.output}")
-            before, after = _changed(done.diff)
-            if done.test_outcome is not TestOutcome.SURVIVED:
-                self._check(done.output or "")
-                return Found(area.name, str(module), line, before, after, survived=False)
-        return Found(area.name, str(module), line, before, after, survived=True)
-
-    def _check(self, output: str) -> None:
-        """Check that the test which noticed the change passes without it."""
-        for test in re.findall(r"^(?:FAILED|ERROR) (\S+?)(?: - |$)", output, re.M):
-            if test not in self._checked:
-                outcome, without = run_tests(self._command([test], _AREA_CPU_S), _TIMEOUT_S)
-                if outcome is not TestOutcome.SURVIVED:
-                    raise RuntimeError(f"{test} fails without a change, or cannot run by itself:\n{without[-3000:]}")
-                self._checked.add(test)
-
-    def _command(self, tests: Sequence[str], cpu_s: int) -> str:
-        run = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *tests]
-        return shlex.join(
-            ["sh", "-c", f'ulimit -t {cpu_s}; cd "$0"; PYTHONPATH="$0" exec "$@"', str(self.folder), *run]
+        line = drawn.spec.start_pos[0]
+        names, is_executed = reaching(tests, drawn.module, line)
+        near = within(names, tests, _NEAR_CPU_S)
+        rest = within(names[len(near) :], tests, _REST_CPU_S)
+        operator = get_operator(drawn.spec.operator_name)(**drawn.spec.operator_args)
+        by = ""
+        with use_mutation(self.folder / drawn.module, operator, drawn.spec.occurrence) as (before, after):
+            if after is None:
+                raise RuntimeError(f"{drawn.module}: {drawn.spec.operator_name} could not be applied")
+            ended: list[tuple[list[str], int, str]] = []
+            for chosen in filter(None, (near, rest)):
+                code, output = self._run(chosen, _cpu_limit_s(chosen, tests))
+                if code not in _PASSED:
+                    ended.append((chosen, code, output))
+                    break
+        for chosen, code, output in ended:
+            failed = _failed(chosen, output)
+            by = failed[0] if failed else "an endless loop" if code in _OUT_OF_TIME else "the start of the tests"
+            self._check(failed[:1] or chosen, output)
+        seen = f"{len(near) + len(rest)} of {len(names)} tests" if is_executed else "no test executes it"
+        return Found(
+            drawn.area.name, str(drawn.module), line, *_changed(before, after), survived=not ended, by=by or seen
         )
 
+    def stop(self) -> None:
+        """End the tests that run, and let none begin."""
+        self._is_stopped = True
+        if (running := self._running) and running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
 
-def _changed(diff: str) -> tuple[str, str]:
+    def _check(self, failed: Sequence[str], with_change: str) -> None:
+        """Check that the tests which noticed the change pass without it."""
+        if tuple(failed) in self._checked:
+            return
+        code, without = self._run(failed, _RECORD_CPU_S)
+        if code not in _PASSED:
+            output = without[-3000:] or with_change[-3000:]
+            raise RuntimeError(f"{failed[0]} fails without a change, or cannot run by itself:\n{output}")
+        self._checked.add(tuple(failed))
+
+    def _run(self, tests: Sequence[str], cpu_s: int, given: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Return the exit status and the output of the tests. The limit counts processor time, not waiting."""
+        run = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x" if given is None else "--maxfail=1000",
+            "-q",
+            "-m",
+            "not slow",
+            *tests,
+        ]
+        limited = ["sh", "-c", f'ulimit -t {cpu_s}; exec "$@"', "sh", *run]
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), **(given or {})}
+        with subprocess.Popen(
+            limited,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as self._running:
+            if self._is_stopped:
+                os.killpg(self._running.pid, signal.SIGKILL)
+            try:
+                output, _ = self._running.communicate(timeout=_WAIT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._running.pid, signal.SIGKILL)
+                output, _ = self._running.communicate()
+        if self._is_stopped:
+            raise Stopped
+        return self._running.returncode, output
+
+
+def _failed(chosen: Sequence[str], output: str) -> list[str]:
+    """Return those of the tests that failed. The name of a test may contain spaces."""
+    told = [line.partition(" ")[2] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return [name for name in chosen if any(one == name or one.startswith(f"{name} - ") for one in told)]
+
+
+def _relative(recorded: dict, folder: Path) -> dict:
+    """Return the record with the paths of modules relative to the copy."""
+    for of in recorded.values():
+        of["lines"] = {str(Path(module).relative_to(folder)): lines for module, lines in of["lines"].items()}
+    return recorded
+
+
+def _cpu_limit_s(chosen: Sequence[str], tests: Mapping[str, Reached]) -> int:
+    """Return the processor time, in seconds, after which a change is taken for an endless loop."""
+    return 20 + round(3 * sum(tests[name].cpu_s for name in chosen))
+
+
+def _changed(before: str, after: str) -> tuple[str, str]:
     """Return the changed lines before and after, each joined to one."""
-    lines = [line for line in diff.splitlines() if line[:1] in ("+", "-") and line[:3] not in ("+++", "---")]
-    before, after = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
-    return before, after
+    diff = unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    lines = [line for line in diff if line[:1] in ("+", "-") and line[:3] not in ("+++", "---")]
+    was, now = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
+    return was, now
 
 
-def _results(
-    drawn: Sequence[tuple[Area, Path, MutationSpec]], copies: Sequence[Copy], progress: Progress
-) -> Iterator[Found]:
-    free: SimpleQueue[Copy] = SimpleQueue()
-    for copy in copies:
-        free.put(copy)
-    task = progress.add_task("changes tried", total=len(drawn))
+class Run:
+    """One run: it records what is not recorded yet, and tries the drawn changes in copies of the repository."""
 
-    def tried(one: tuple[Area, Path, MutationSpec]) -> Found:
-        copy = free.get()
-        try:
-            return copy.try_change(*one)
-        finally:
+    def __init__(self, copies: Sequence[Copy], records: Records, traced: Sequence[Path], progress: Progress) -> None:
+        self._copies = copies
+        self._records = records
+        self._traced = traced
+        self._progress = progress
+        self.found: list[Found] = []
+
+    def record(self, test_files: Sequence[str]) -> None:
+        """Record the test files that have no record of these sources."""
+        missing = self._records.missing(test_files)
+        for file, has_passed in self._in_turn("test files recorded", missing, self._record):
+            if not has_passed:
+                self._say(f"{file}: a test fails or is skipped without a change; only those that pass are used")
+
+    def _record(self, copy: Copy, file: str) -> bool:
+        return copy.record(file, self._records, self._traced)
+
+    def try_changes(self, drawn: Sequence[Drawn], kept: Sequence[Kept]) -> None:
+        """Try the changes, and print what became of each when it is known."""
+        tests = {
+            area.name: self._records.tests(area.tests) for area in {one.area.name: one.area for one in drawn}.values()
+        }
+
+        def tried(copy: Copy, one: Drawn) -> Found:
+            return copy.try_change(one, tests[one.area.name])
+
+        for _, found in self._in_turn("changes tried", drawn, tried):
+            self.found.append(found)
+            self._say(line_of(found, kept))
+
+    def _in_turn(
+        self, words: str, work: Sequence[_Work], do: Callable[[Copy, _Work], _Done]
+    ) -> Iterator[tuple[_Work, _Done]]:
+        """Yield each piece of work with its result when it is done. Each copy does one at a time."""
+        free: SimpleQueue[Copy] = SimpleQueue()
+        for copy in self._copies:
             free.put(copy)
-            progress.advance(task)
 
-    with ThreadPoolExecutor(len(copies)) as pool:
-        yield from pool.map(tried, drawn)
+        def done(one: _Work) -> _Done:
+            copy = free.get()
+            try:
+                return do(copy, one)
+            finally:
+                free.put(copy)
+
+        task = self._progress.add_task(words, total=len(work), visible=bool(work))
+        with ThreadPoolExecutor(len(self._copies)) as pool:
+            waiting = {pool.submit(done, one): one for one in work}
+            try:
+                for future in as_completed(waiting):
+                    yield waiting[future], future.result()
+                    self._progress.advance(task)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for copy in self._copies:
+                    copy.stop()
+                raise
+
+    def _say(self, line: str) -> None:
+        print(line, flush=True)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Try a sample of changes, print what became of them, and return 1 if one survived that is not kept."""
+def _options(argv: Sequence[str] | None, areas: Sequence[Area]) -> tuple[argparse.Namespace, list[Area]]:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=40, metavar="CHANGES")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--only", action="append", metavar="AREA", help="an area of tests/mutants.toml; may be repeated"
     )
+    parser.add_argument("--module", action="append", metavar="FILE", help="only changes of this file; may be repeated")
     parser.add_argument("--workers", type=int, default=2, help="copies of the repository that run tests at once")
     options = parser.parse_args(argv)
-    areas, kept = table()
+    if unknown := set(options.only or ()) - {area.name for area in areas}:
+        parser.error(f"there is no area {min(unknown)}; the areas are {', '.join(area.name for area in areas)}")
     chosen = [area for area in areas if not options.only or area.name in options.only]
-    if not chosen:
-        parser.error(f"there is no area {options.only[0]}; the areas are {', '.join(area.name for area in areas)}")
+    if options.module:
+        wanted = set(map(Path, options.module))
+        if unknown := wanted - {module for area in chosen for module in area.modules}:
+            parser.error(
+                f"{min(map(str, unknown))} is in none of these areas: {', '.join(area.name for area in chosen)}"
+            )
+        chosen = [replace(area, modules=of) for area in chosen if (of := tuple(wanted.intersection(area.modules)))]
+    return options, chosen
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try a sample of changes, print what becomes of each, and return 1 if one survived that is not kept.
+
+    Ctrl-C and SIGTERM end it. It then prints the counts of the changes that were tried until then, and returns 130.
+    """
+    areas, kept = table()
+    options, chosen = _options(argv, areas)
     drawn = sample(chosen, options.count, options.seed)
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, Progress(console=Console(stderr=True)) as progress:
+    test_files = sorted({test for area in chosen for test in area.tests})
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.default_int_handler)
+    is_stopped = False
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as folder,
+        Progress(console=Console(stderr=True), redirect_stdout=sys.stdout.isatty()) as progress,
+    ):
         copies = [Copy(Path(folder, str(n))) for n in range(options.workers)]
-        found = list(_results(drawn, copies, progress))
-    text, left = report(found, kept)
+        traced = sorted({module for area in areas for module in area.modules})
+        changed = [module for area in chosen for module in area.modules]
+        run = Run(copies, Records(RECORDS, traced=traced, changed=changed), traced, progress)
+        try:
+            run.record(test_files)
+            run.try_changes(drawn, kept)
+        except KeyboardInterrupt:
+            is_stopped = True
+    text, left = report(run.found, kept)
     print(text)
+    if is_stopped:
+        print(f"stopped after {len(run.found)} of {len(drawn)} changes")
+        return 130
     return 1 if left else 0
 
 

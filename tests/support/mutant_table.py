@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of one change. ``before`` and ``after`` are the changed lines, joined."""
+    """What became of one change. ``before`` and ``after`` are the changed lines, joined.
+
+    ``by`` is the test that noticed it, or how many tests did not.
+    """
 
     area: str
     module: str
@@ -40,6 +43,7 @@ class Found:
     before: str
     after: str
     survived: bool
+    by: str = ""
 
 
 def table(path: Path = TABLE) -> tuple[list[Area], list[Kept]]:
@@ -53,11 +57,15 @@ def table(path: Path = TABLE) -> tuple[list[Area], list[Kept]]:
         Area(
             name,
             tuple(file for file in _files(of["modules"]) if file.name != "__init__.py"),
-            tuple(map(str, _files(of["tests"]))),
+            tuple(map(str, _files(_written_out(of["tests"], read.get("named", {}))))),
         )
         for name, of in read["area"].items()
     ]
     return areas, [Kept(**kept) for kept in read.get("kept", [])]
+
+
+def _written_out(patterns: Sequence[str], named: Mapping[str, Sequence[str]]) -> list[str]:
+    return [one for pattern in patterns for one in (named[pattern[1:]] if pattern.startswith("@") else [pattern])]
 
 
 def _files(patterns: Sequence[str]) -> list[Path]:
@@ -89,12 +97,21 @@ def unit_test_of(module: Path) -> Path | None:
 
 def report(found: Sequence[Found], kept: Sequence[Kept]) -> tuple[str, list[Found]]:
     """Return a text with a line for each area and each survivor, and the survivors that are not kept."""
-    argued = {(one.module, one.before, one.after) for one in kept}
     lines = [f"{'area':12} {'changes':>8} {'noticed':>8} {'kept':>6} {'survived':>9}"]
-    left = [f for f in found if f.survived and (f.module, f.before, f.after) not in argued]
+    left = [f for f in found if f.survived and not _is_kept(f, kept)]
     for area in dict.fromkeys(f.area for f in found):
         of = [f for f in found if f.area == area]
         survived, open_ = sum(f.survived for f in of), sum(f in left for f in of)
         lines.append(f"{area:12} {len(of):8} {len(of) - survived:8} {survived - open_:6} {open_:9}")
     lines += [f"\n{f.module}:{f.line}\n- {f.before}\n+ {f.after}" for f in left]
     return "\n".join(lines), left
+
+
+def line_of(found: Found, kept: Sequence[Kept]) -> str:
+    """Return one line on a change: its fate, where it is, the lines before and after, and by which tests."""
+    fate = "noticed" if not found.survived else "kept" if _is_kept(found, kept) else "SURVIVED"
+    return f"{fate:8} {found.module}:{found.line}  {found.before}  ->  {found.after}  [{found.by}]"
+
+
+def _is_kept(found: Found, kept: Sequence[Kept]) -> bool:
+    return any((one.module, one.before, one.after) == (found.module, found.before, found.after) for one in kept)

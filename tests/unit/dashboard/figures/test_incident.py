@@ -51,6 +51,9 @@ def test_the_chart_shows_each_state_of_each_rule_and_the_checkpoints_on_our_cloc
         "2 alerts of 2 rules, 1 firing now; 1 checkpoint around them, 1 failed; the timeout is 1 min now."
     )
     assert chart.height_px == height_px(2, has_signal=True)
+    assert [list(t["y"]) for t in chart.figure["data"] if t["name"] in ("completed", "failed")] == [[], [60.0]]
+    (timeout,) = (s for s in chart.figure["layout"]["shapes"] if s["type"] == "line" and s.get("xref") == "paper")
+    assert [timeout[side] for side in ("x0", "x1", "y0", "y1")] == [0, 1, 60.0, 60.0]
 
 
 def test_an_incident_of_a_target_has_no_checkpoints():
@@ -59,6 +62,17 @@ def test_an_incident_of_a_target_has_no_checkpoints():
     go.Figure(chart.figure)
     assert chart.height_px == height_px(1, has_signal=False)
     assert chart.summary == "1 alert of 1 rule, 1 firing now."
+
+
+def test_an_alert_that_fired_at_once_was_not_pending_before():
+    def states(fired_s):
+        chart = incident([_alert("CheckpointStuck", 60, fired_s, None, "firing")], Signal(), **_SPAN)
+        return [(state, took_s) for _, state, _, _, took_s in chart.table.rows]
+
+    assert states(60) == [("firing", 60.0)]
+    # A clock that is set back between the two makes an alert fire before it began.
+    assert [state for state, _ in states(70)] == ["firing"]
+    assert states(20) == [("pending", 40.0), ("firing", 20.0)]
 
 
 def test_a_resolved_state_ends_when_the_next_episode_of_the_rule_begins():

@@ -6,6 +6,7 @@ from datetime import UTC, timedelta
 from typing import get_args
 
 import plotly.graph_objects as go
+import pytest
 
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointStatus
@@ -151,6 +152,19 @@ def test_dense_restarts_are_one_mark_with_their_count_and_a_settings_change_keep
     assert band["x0"] < band["x1"]
 
 
+@pytest.mark.parametrize(("count", "marks"), [(2, ["restart", "restart"]), (3, ["3 × restart"])])
+def test_three_restarts_close_together_are_one_mark_and_two_are_not(count, marks):
+    fake = FakeApi(now=lambda: NOW)
+    begin = fake.jobs["jE"].checkpoints[0].triggered_at
+    length = fake.jobs["jE"].checkpoints[-1].triggered_at - begin
+    event = fake.jobs["jE"].events[0].model_copy(update={"kind": "restarted", "text": "restart"})
+    fake.jobs["jE"].events[:] = [event.model_copy(update={"at": begin + length * n / 400}) for n in range(count)]
+
+    drawn = _timeline(fake, "jE").figure["layout"]["annotations"]
+
+    assert [n["text"] for n in drawn if n.get("textangle") == -90] == marks
+
+
 def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):
     chart = _timeline(fake, "jE")
     change = example("change_point").model_copy(update={"at": NOW, "is_after_at_least": True})
@@ -160,7 +174,8 @@ def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):
     steps = [s for s in changed.figure["layout"]["shapes"] if s["line"]["width"] == 2]
     assert [(s["y0"], s["y1"]) for s in steps] == [(12_100, 12_100), (12_100, 41_300), (41_300, 41_300)]
     words = f"median 12.1 s → at least 41.3 s at {NOW:%H:%M}"
-    assert any(n["text"] == words for n in changed.figure["layout"]["annotations"])
+    (label,) = [n for n in changed.figure["layout"]["annotations"] if n["text"] == words]
+    assert (label["showarrow"], label["y"]) == (False, 0.8), "the label covers those of the events"
     assert change.sentence in changed.summary
     assert not [s for s in chart.figure["layout"]["shapes"] if s["line"]["width"] == 2]
 
@@ -232,6 +247,7 @@ def test_the_usual_range_is_a_band_with_its_words(fake):
     assert "p10 to p90" in label["hovertext"]
     assert "reconstructed" in label["hovertext"]
     assert (label["y"], label["yref"], label["yanchor"]) == (1, "paper", "bottom"), "the label covers marks"
+    assert (label["x"], label["xref"], label["xanchor"]) == (1, "paper", "right")
     assert layout["margin"]["t"] >= 40, "the label lies under the buttons"
     assert not [s for s in _timeline(fake, "jB2").figure["layout"]["shapes"] if s["type"] == "rect"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any, cast
 
 import httpx
@@ -15,9 +15,11 @@ from backend.contracts.freshness import FreshnessOut
 from backend.domain.errors import ApiRefusedError
 from backend.domain.freshness import Freshness
 from dashboard.client import ApiClient
-from dashboard.components import incidents
+from dashboard.components import cards, incidents
 from dashboard.figures.incident import Signal
+from dashboard.live import Look
 from dashboard.pages import alert, incident
+from dashboard.palette import LIGHT
 from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, texts
 
@@ -167,3 +169,94 @@ async def test_the_page_of_what_has_ended_is_called_final(ui, monkeypatch, page,
     shown = await page.refresh(client, **values, **more)
 
     assert "'data-stale': 'final'" in str(shown["stale"].to_plotly_json())
+
+
+@pytest.mark.parametrize(("kind", "word"), [("pod-ended", "pod ended"), ("rows-lost", "rows lost"), ("other", "other")])
+def test_a_change_is_named_and_stands_out_if_it_came_before_the_incident(kind, word):
+    (change, *_) = example("incident_detail").changes
+    before, during = (change.model_copy(update={"kind": kind, "is_before": is_before}) for is_before in (True, False))
+
+    assert texts(incident._change(before, UTC)).startswith(word)
+    tones = [incident._change(change, UTC).children[0].className for change in (before, during)]
+    assert tones == ["badge tone-info", "badge tone-quiet"]
+
+
+@pytest.mark.parametrize(
+    ("ended_min", "window_min"), [(None, (-10, 50)), (10, (-5, 15)), (40, (-8, 48)), (48, (-9.6, 50))]
+)
+async def test_the_chart_begins_before_the_incident_and_goes_on_after_its_end_but_not_after_now(ended_min, window_min):
+    """The engine's clock is two minutes ahead."""
+    found, asked = example("incident_detail"), []
+    began = found.began_at
+    ended = None if ended_min is None else began + timedelta(minutes=ended_min)
+    found = found.model_copy(update={"ended_at": ended, "as_of": began + timedelta(minutes=50)})
+    shape = example("job_detail").model_copy(update={"clock_offset_ms": 120_000})
+
+    class Answers:
+        async def graph(self, _):
+            return shape
+
+        async def checkpoints_between(self, _, since, until):
+            asked.append([(at - began).total_seconds() / 60 for at in (since, until)])
+            return [], False
+
+    view = Look(LIGHT, UTC, is_narrow=False)
+    _, signal = await incident._chart(cast(ApiClient, Answers()), found, view)
+
+    (window,) = asked
+    assert window == [minutes + 2 for minutes in window_min]
+    assert signal.offset == timedelta(minutes=2)
+    assert signal.timeout_ms == shape.config.timeout_ms
+
+
+def test_the_description_loses_its_address_and_each_rule_has_its_newest_alert():
+    found = example("incident_detail")
+    alert = found.alerts[0]
+    rules = [("CheckpointStuck", "stuck now"), ("CheckpointExpired", "expired"), ("CheckpointStuck", "stuck before")]
+    alerts = [alert.model_copy(update={"rule": rule, "summary": summary}) for rule, summary in rules]
+    update = {"description": "It is stuck. See http://here/x", "alerts": alerts, "alert_count": 3}
+
+    shown = texts(incident._words(found.model_copy(update=update), UTC, None))
+
+    assert "It is stuck. See" in shown
+    assert "http" not in shown
+    assert "stuck now" in shown
+    assert "stuck before" not in shown
+    assert "these and 1 earlier episode of these rules" in shown
+    assert "No address" in texts(incident._words(found.model_copy(update={"description": "No address"}), UTC, None))
+
+
+def test_a_message_shows_when_it_was_delivered_or_last_tried_or_added():
+    found = example("incident_detail")
+    (sent,) = found.deliveries
+    first = sent.attempts[0]
+    later = first.model_copy(update={"at": first.at + timedelta(minutes=7)})
+    tried = sent.model_copy(update={"delivered_at": None, "state": "due", "attempts": [first, later]})
+    added = tried.model_copy(update={"attempts": []})
+
+    def shown(delivery):
+        return texts(incident._deliveries(found.model_copy(update={"deliveries": [delivery]}), UTC))
+
+    assert ["12:00:01" in shown(sent), "12:07:01" in shown(tried), "12:00:00" in shown(added)] == [True] * 3
+    assert ["delivered" in shown(sent), "waiting" in shown(tried)] == [True, True]
+    without = found.model_copy(update={"deliveries": []})
+    assert "None was sent" in texts(incident._deliveries(without, UTC))
+    assert "Silenced." in texts(incident._deliveries(without.model_copy(update={"silenced_count": 1}), UTC))
+
+
+def test_the_thread_shows_who_did_and_said_what():
+    notes = example("incident_detail").notes
+
+    assert texts(incident._thread([], UTC)) == "No acknowledgement, claim or comment yet."
+    shown = texts(incident._thread(notes, UTC))
+    assert "acknowledged the incident" in shown
+    assert "The host of worker-3 is being replaced." in shown
+
+
+async def test_an_answer_that_refuses_looks_like_a_refusal():
+    values = {"clicks": 1, "route": _ROUTE, "author": "ann"}
+    refused = await incident.say(cast(ApiClient, _Client()), **values, said=" ")
+    done = await incident.say(cast(ApiClient, _Client()), **values, said="seen")
+
+    assert str(refused["answer"]) == str(cards.answer(False, "Enter a comment."))
+    assert str(done["answer"]) == str(cards.answer(True, "The comment was added."))

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from backend.runtime.network.segments import SegmentStore
 from backend.runtime.snapshot.channel_files import ChannelFiles, SharedStream
+from backend.runtime.snapshot.merging import FileMerging
 
 
 def settings(*, merges=True, task_managers=1, subtasks_max=2, merges_across=False):
@@ -148,3 +150,34 @@ def test_a_file_of_which_less_than_half_is_needed_is_not_appended_to_at_200_perc
         files.completed(checkpoint_id)
         files.retain(checkpoint_id, [])
         assert files.store.created_count == created
+
+
+def test_the_private_file_of_a_subtask_waits_until_all_subtasks_have_given_up_the_checkpoint():
+    store = SegmentStore()
+    merging = FileMerging(store, name="f", is_across=False, file_bytes_max=100)
+    for subtask in ("a", "b"):
+        merging.add(subtask)
+
+    def write(subtask, checkpoint_id):
+        file = merging.begin(subtask, checkpoint_id, is_private=True)
+        merging.end(file, subtask, checkpoint_id, [b"x"], is_private=True)
+        return file
+
+    first, other = write("b", 1), write("a", 1)
+    merging.aborted("a", 1)
+    assert not other.is_open
+    assert write("b", 1) is first, "b may still write for this checkpoint"
+    merging.aborted("b", 1)
+    assert not first.is_open
+    assert not store.paths
+
+
+def test_the_end_that_all_subtasks_but_one_know_is_forgotten_if_it_is_very_old():
+    merging = FileMerging(SegmentStore(), name="f", is_across=False, file_bytes_max=100)
+    for subtask in ("a", "b"):
+        merging.add(subtask)
+    for checkpoint_id in range(1, 40):
+        merging.subsumed("a", checkpoint_id)
+
+    assert sorted(merging._told) == list(range(24, 40))
+    assert merging._ended == []

@@ -91,3 +91,11 @@ def test_nothing_that_runs_feeds_something_that_had_finished(
     else:
         with pytest.raises(PlanError, match=r"FN-18.*b.*'a' had not|FN-18"):
             check_predecessors(graph, ends)
+
+
+def test_a_subtask_that_had_ended_adds_nothing_to_the_checkpoint():
+    snapshot = nothing_left(2)
+
+    assert len(snapshot.operators) == 2
+    assert (snapshot.state_bytes, snapshot.persisted_bytes, snapshot.replayed_changes) == (0, 0, 0)
+    assert snapshot.finished is Finished.TASK

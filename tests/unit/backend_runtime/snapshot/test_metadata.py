@@ -11,6 +11,7 @@ from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
 from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.capabilities import SnapshotKind
 from backend.runtime.snapshot.metadata import (
     StoredCheckpoint,
     files_of,
@@ -132,3 +133,27 @@ def test_reading_back_gives_what_was_written() -> None:
     assert restored[0, 1] == newest.snapshots[0, 1]
     assert restored[2, 0].operators[0] == newest.snapshots[2, 0].operators[0]
     assert len(restored[2, 0].operators[1].entries("transactions")) == 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "requested", "kind"),
+    [
+        ("aligned", None, SnapshotKind.ALIGNED),
+        ("unaligned", None, SnapshotKind.UNALIGNED),
+        ("aligned", RequestedFormat.NATIVE, SnapshotKind.NATIVE_SAVEPOINT),
+        ("unaligned", RequestedFormat.CANONICAL, SnapshotKind.CANONICAL_SAVEPOINT),
+    ],
+)
+def test_a_checkpoint_that_is_read_back_is_of_the_kind_that_was_written(protocol, requested, kind) -> None:
+    """GR-4: the kind decides what a job may change that continues from here."""
+    engine = JobEngine(small_job(protocol, seed=3))
+    engine.run_until(330_000)
+    if requested is None:
+        stored = _stored(engine)
+    else:
+        savepoint = engine.request_savepoint(requested)
+        engine.run_until(2_000_000)
+        found = engine.savepoint(savepoint.checkpoint_id or 0)
+        assert found is not None
+        stored = found
+    assert read_checkpoint(stored).kind is kind

@@ -81,6 +81,13 @@ def test_a_foreign_file_is_refused_and_never_run() -> None:
             read_saved(foreign, "x")
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_another_format_is_refused_by_its_number(saved: SavedCheckpoint, version: int) -> None:
+    content = write_saved(saved).replace(b"barrierscope-checkpoint 1 ", b"barrierscope-checkpoint %d " % version, 1)
+    with pytest.raises(InvalidInputError, match=f"x has format {version}, and this version .* reads format 1"):
+        read_saved(content, "x")
+
+
 def _signed(saved: SavedCheckpoint, document: dict[str, Any], manifest: dict[str, Any] | None = None) -> bytes:
     """Return the file with another metadata document and manifest, with right lengths, checksums and hash."""
     body = json.dumps({k: v for k, v in document.items() if k != "crc"}).encode()[1:]

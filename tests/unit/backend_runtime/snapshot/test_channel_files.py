@@ -181,3 +181,15 @@ def test_the_end_that_all_subtasks_but_one_know_is_forgotten_if_it_is_very_old()
 
     assert sorted(merging._told) == list(range(24, 40))
     assert merging._ended == []
+
+
+@pytest.mark.parametrize("is_across", [False, True])
+def test_the_files_of_a_complete_checkpoint_are_closed_unless_later_ones_append_to_them(is_across):
+    merging = FileMerging(SegmentStore(), name="f", is_across=is_across, file_bytes_max=100)
+    merging.add("a")
+    file = merging.begin("a", 1)
+    merging.end(file, "a", 1, [b"x"])
+
+    merging.all_completed(1)
+
+    assert file.is_open is is_across

@@ -131,3 +131,18 @@ def test_channels_lead_from_one_subtask_of_the_graph_to_another(stored, place, n
         _in_segments(document)["channels"][0][place] = number
 
     assert (_refused(stored, elsewhere) or "").endswith(".outputs.channels")
+
+
+def test_a_part_of_a_shared_file_may_be_empty(stored):
+    def empty(document: Document) -> None:
+        _in_segments(document)["segments"][0][2] = 0
+
+    assert _refused(stored, empty) is None
+
+
+@pytest.mark.parametrize("groups", [[0], [0, 63, 64], []])
+def test_a_range_of_key_groups_has_two_ends(stored, groups):
+    def other(document: Document) -> None:
+        _subtasks(document)[0]["operators"][0]["key_groups"] = groups
+
+    assert _refused(stored, other) == "checkpoint.vertices[0].subtasks[0].operators[0].key_groups"

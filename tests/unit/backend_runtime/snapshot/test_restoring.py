@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec, Graph, Partitioner, VertexKind, VertexSpec
 from backend.runtime.measure.measures import ChannelState, Finished, SubtaskSnapshot
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot import restoring
 from backend.runtime.snapshot.capabilities import SnapshotKind
 from backend.runtime.snapshot.metadata import (
     ReadCheckpoint,
@@ -332,3 +334,15 @@ def test_keyed_state_is_not_restored_under_another_explicit_maximum_parallelism(
     assert restored_graph(read, with_maximum("keyed", 128)).vertex("keyed").max_parallelism == 128
     assert restored_graph(read, with_maximum("map", 64)).vertex("map").max_parallelism == 64
     assert restored_graph(read, graph).vertex("keyed").max_parallelism == 128
+
+
+def test_a_new_subtask_has_the_lowest_watermark_of_the_old_ones_and_a_new_vertex_has_none() -> None:
+    """A record in flight may be as old as the lowest watermark that any old subtask had seen."""
+    old = [SubtaskSnapshot((), ChannelState(), watermark_us, 0, 0) for watermark_us in (700, 300, 900)]
+    state, vertex = SimpleNamespace(subtasks=old), SimpleNamespace(parallelism=2)
+
+    def watermark(of: Any) -> int:
+        return restoring._snapshot(of, cast(Any, vertex), 0, (), ChannelState()).watermark_us
+
+    assert watermark(state) == 300
+    assert watermark(None) == -1

@@ -40,6 +40,9 @@ HEIGHT_PX = 380
 _UNDER_BUTTONS_PX = 42
 # A legend at this share of the chart's height leaves room for a label below it.
 _ABOVE_LABEL = 1.08
+# The words on checkpoints above the axis stand here. If there are any, the upright labels of events hang from here.
+_ABOVE_Y = 0.93
+_UPRIGHT = -90
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,11 @@ def timeline(
     rows = failures_in_a_row(checkpoints)
     bands = failure_bands(rows, theme, where, now)
     most_ms = None if is_log else longest_ms * ABOVE_RATIO
+    if above := _above(checkpoints, most_ms, theme, now):
+        labels = [label | {"y": _ABOVE_Y} if label.get("textangle") == _UPRIGHT else label for label in labels]
     more = {
         "shapes": [*bands[0], *shapes, *brackets[0]],
-        "annotations": [*labels, *brackets[1], *bands[1], *_above(checkpoints, most_ms, theme, now)],
+        "annotations": [*labels, *brackets[1], *bands[1], *above],
     }
     figure = {
         "data": _traces(checkpoints, theme, where, now, most_ms, [c for row in rows for c in row]),
@@ -242,7 +247,7 @@ def _above(
         return []
     words = f"{len(above)} above, up to {text.duration(max(above))}: see the log scale"
     place = {"xref": "paper", "yref": "paper", "xanchor": "center", "yanchor": "bottom", "bgcolor": theme.surface}
-    return [note(theme, words, 0.5, 0.93, **place)]
+    return [note(theme, words, 0.5, _ABOVE_Y, **place)]
 
 
 def _duration_axis(theme: Theme, longest_ms: float, *, is_log: bool) -> dict[str, object]:

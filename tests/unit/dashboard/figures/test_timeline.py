@@ -232,8 +232,24 @@ def test_an_outlier_does_not_flatten_the_other_durations_and_is_counted(fake):
 
     assert figure["layout"]["yaxis"]["range"][1] < 2_000
     assert any("1 above, up to 1 min: see the log scale" in a["text"] for a in figure["layout"]["annotations"])
+    (said,) = (a for a in figure["layout"]["annotations"] if "see the log scale" in a["text"])
+    assert said["yanchor"] == "bottom"
     logarithmic = _drawn(_rows(fake, slow={7}), is_log=True)
     assert not any("above" in a["text"] for a in logarithmic["layout"]["annotations"])
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_the_labels_of_events_hang_below_the_words_on_what_is_above_the_axis(fake, is_log):
+    event = fake.jobs["jE"].events[0].model_copy(update={"at": NOW})
+    rows = _rows(fake, slow={7})
+    around = timeline.Around(events=[event], since=NOW - timedelta(hours=1), until=NOW + timedelta(hours=1))
+    values = {"theme": LIGHT, "where": UTC, "timeout_ms": None, "interval_ms": None, "now": NOW, "is_log": is_log}
+    labels = timeline.timeline(rows, around, **values).figure["layout"]["annotations"]
+
+    (of_event,) = (a for a in labels if a.get("textangle") == -90)
+    said = [a["y"] for a in labels if "see the log scale" in a["text"]]
+    assert of_event["yanchor"] == "top"
+    assert (of_event["y"], said) == ((1, []) if is_log else (0.93, [0.93]))
 
 
 def test_the_usual_range_is_a_band_with_its_words(fake):

@@ -22,7 +22,10 @@ class _Recorder:
         self._traced = traced
         self._cpu_s: dict[str, float] = {}
         self._failed: set[str] = set()
-        self._coverage = coverage.Coverage(data_file=None, include=traced, config_file=False, messages=False)
+        # SQLAlchemy awaits in greenlets. Without them, nothing is recorded of a coroutine after its first query.
+        self._coverage = coverage.Coverage(
+            data_file=None, include=traced, config_file=False, messages=False, concurrency=["thread", "greenlet"]
+        )
         self._coverage.start()
 
     @pytest.hookimpl(wrapper=True)

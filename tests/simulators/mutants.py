@@ -47,7 +47,7 @@ RECORDS = ROOT / "build" / "mutants"
 _Work = TypeVar("_Work")
 _Done = TypeVar("_Done")
 
-_NEAR_CPU_S, _REST_CPU_S = 25, 150
+_NEAR_CPU_S, _REST_CPU_S = 20, 100
 """Recorded processor time of the tests that run first, and of those that run if these notice nothing. Recording takes
 about 2.5 times as long as the tests themselves."""
 _RECORD_CPU_S = 900
@@ -256,7 +256,7 @@ def _relative(recorded: dict, folder: Path) -> dict:
 
 def _cpu_limit_s(chosen: Sequence[str], tests: Mapping[str, Reached]) -> int:
     """Return the processor time, in seconds, after which a change is taken for an endless loop."""
-    return 20 + round(3 * sum(tests[name].cpu_s for name in chosen))
+    return 15 + round(1.5 * sum(tests[name].cpu_s for name in chosen))
 
 
 def _changed(before: str, after: str) -> tuple[str, str]:

@@ -117,7 +117,7 @@ async def test_a_range_with_many_checkpoints_has_one_value_for_each_hour(client,
     assert any(p.is_p50_lower_bound and p.duration_p50_ms < limits[p.at] for p in others), "between the two kinds"
     assert not all(p.is_p50_lower_bound for p in others)
     assert {p.source for p in others} == ({"rollup"} if is_rolled_up else {"checkpoints"})
-    assert (found.rolled_up_until is not None) == is_rolled_up
+    assert found.rolled_up_until == (hour_of(NOW) if is_rolled_up else None)
 
 
 @pytest.mark.parametrize("is_rolled_up", [False, True])

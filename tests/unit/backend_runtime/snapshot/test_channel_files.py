@@ -193,3 +193,13 @@ def test_the_files_of_a_complete_checkpoint_are_closed_unless_later_ones_append_
     merging.all_completed(1)
 
     assert file.is_open is is_across
+
+
+def test_if_files_are_not_merged_an_empty_write_gets_a_file_of_its_own_too():
+    files = ChannelFiles()
+    config = settings(merges=False, merges_across=True)
+    for checkpoint_id in (1, 2):
+        merging = files.stream(config, (0, 0)).merging
+        merging.end(merging.begin((0, 0), checkpoint_id), (0, 0), checkpoint_id, [])
+
+    assert files.store.created_count == 2

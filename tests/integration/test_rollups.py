@@ -433,6 +433,28 @@ def test_an_hour_with_a_late_row_is_read_from_the_checkpoints(url):
     assert not stale.is_rolled_up
 
 
+def test_a_row_of_the_oldest_transaction_that_ran_during_the_rollup_is_late(url):
+    """The horizon is the oldest transaction that had not ended, so a row of this transaction was not seen."""
+    late = NOW - 8 * HOUR
+    insert(url, [row("j0", 90_004, late, end_to_end_duration_ms=12_345)])
+    ((xid,),) = _rows(url, "SELECT changed_xid FROM checkpoints WHERE checkpoint_id = 90004")
+    ((mark, horizon),) = _rows(
+        url, "SELECT complete_xid, horizon_xid FROM pipeline_schedule, rollup_hours WHERE hour = %s", hour_of(late)
+    )
+
+    def set_horizons(all_xid, hour_xid):
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE pipeline_schedule SET complete_xid = %s", (all_xid,))
+            connection.execute("UPDATE rollup_hours SET horizon_xid = %s WHERE hour = %s", (hour_xid, hour_of(late)))
+
+    def is_covered(xid):
+        set_horizons(xid, xid)
+        return hour_of(late) in _read(url, NOW - 24 * HOUR, NOW)[0].hours
+
+    assert (is_covered(xid + 1), is_covered(xid)) == (True, False)
+    set_horizons(mark, horizon)
+
+
 @pytest.mark.slow
 def test_on_a_copy_of_the_database_at_another_server_rollups_are_computed_again(url, spark_session):
     with psycopg.connect(url) as connection:

@@ -71,11 +71,6 @@ class Finishing:
         """Whether the subtask has sent the end of its data, so that its operators have finished (FN-12)."""
         return self._ending.is_at_end
 
-    @property
-    def waits(self) -> bool:
-        """Whether the subtask has ended its data, but waits for its final checkpoint or for its receivers."""
-        return self._ending.is_at_end and not self._is_closing
-
     # --- the end of the data --------------------------------------------------------------------------------------
 
     def triggered(self, barrier: Barrier) -> None:

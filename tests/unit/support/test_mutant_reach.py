@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import mutant_reach
-from tests.support.mutant_reach import Reached, Records, spans_around, reaching, within
+from tests.support.mutant_reach import Reached, Records, reaching, spans_around, within
 
 _SOURCE = """import os
 LIMIT = 3

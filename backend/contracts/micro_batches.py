@@ -6,6 +6,7 @@ from datetime import datetime
 
 from backend.contracts.channels import BatchChannelOut, ChannelOut, DisagreementOut
 from backend.contracts.model import Model
+from backend.domain.channel import Channel
 from backend.domain.micro_batch import BatchPhase
 from backend.domain.verdict import Basis
 
@@ -101,6 +102,10 @@ class BatchWorkOut(Model):
     """
     stages: list[StageWorkOut]
     """The stages that took longest, the longest one first."""
+    channel: Channel | None = None
+    """The kind of channel that reported them. Null if it is not known."""
+    target_name: str | None = None
+    """The target that reported them. Null if it is not known, or if the run has one target."""
 
 
 class MicroBatchOut(Model):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis.queries import micro_batches as analysis
-from backend.analysis.queries.joining import joined
+from backend.analysis.queries.joining import WORK, joined
 from backend.contracts import api
 from backend.contracts.channels import BatchChannelOut, ChannelOut, ChannelValueOut, DisagreementOut
 from backend.contracts.micro_batches import BatchPhaseOut, BatchWorkOut, MicroBatchOut, StageWorkOut
@@ -21,7 +21,7 @@ from backend.domain.target import TargetState
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
 from backend.store.jobs.channels import channels_of, names_of, reports_of
-from backend.store.jobs.reader import JobRecord
+from backend.store.jobs.reader import JobRecord, RunRecord
 
 _RECONSTRUCTED = ", reconstructed"
 """So ends the status of a channel that did not measure it (``analysis.queries.joining``)."""
@@ -37,16 +37,29 @@ async def with_batches(
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What the channels reported of batches, and the names of their targets."""
+    """What the channels reported of batches, and the names of their targets.
+
+    ``only`` is the run that has one channel, and the kind of it; None if there are several, or if it is not known.
+    """
 
     reports: Mapping[CheckpointPlace, Sequence[BatchReport]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    only: tuple[str, Channel] | None = None
 
 
-async def reported(connection: AsyncConnection, records: Iterable[CheckpointRecord]) -> Reported:
-    """Return what the channels reported of these batches. Of a run with one channel, nothing is returned."""
+async def reported(
+    connection: AsyncConnection, records: Sequence[CheckpointRecord], *, run: RunRecord | None
+) -> Reported:
+    """Return what the channels reported of these batches. Of a run with one channel, only its kind is returned.
+
+    ``run`` is the run of the batches, or the current one if they are of several.
+    """
     reports = await reports_of(connection, [r.place for r in records])
-    return Reported(reports, await names_of(connection, {r.target for rows in reports.values() for r in rows}))
+    names = await names_of(connection, {r.target for rows in reports.values() for r in rows})
+    only = None
+    if run is not None and run.engine.channel is not None and any(r.place not in reports for r in records):
+        only = None if await channels_of(connection, run.id) else (run.id, run.engine.channel)
+    return Reported(reports, names, only)
 
 
 def batch_out(record: CheckpointRecord, batch: MicroBatch, of: Reported) -> MicroBatchOut:
@@ -56,6 +69,8 @@ def batch_out(record: CheckpointRecord, batch: MicroBatch, of: Reported) -> Micr
     duration_ms = header.end_to_end_duration_ms
     reports = of.reports.get(record.place, ())
     channels, disagreements = _of_channels(header.checkpoint_id, reports, of.names)
+    by = next((c for c in channels if WORK in c.values), None)
+    only = of.only[1] if of.only is not None and of.only[0] == record.run_id and not channels else None
     return MicroBatchOut.of(
         batch,
         header,
@@ -63,7 +78,7 @@ def batch_out(record: CheckpointRecord, batch: MicroBatch, of: Reported) -> Micr
         duration_ms=duration_ms,
         phases=[BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in batch.phases_ms],
         other_ms=None if duration_ms is None or not batch.phases_ms else max(0, duration_ms - named_ms),
-        work=None if batch.work is None else _work_out(batch.work, duration_ms),
+        work=None if batch.work is None else _work_out(batch.work, duration_ms, by, only),
         channels=channels,
         disagreements=disagreements,
     )
@@ -132,9 +147,17 @@ async def channels_out(connection: AsyncConnection, record: JobRecord, heard_at:
     return sorted(found, key=lambda channel: not channel.is_speaking)
 
 
-def _work_out(work: BatchWork, duration_ms: int | None) -> BatchWorkOut:
-    stages = [StageWorkOut.of(stage) for stage in work.stages]
-    return BatchWorkOut.of(work, job_ids=list(work.job_ids), stages=stages, outside_ms=work.outside_ms(duration_ms))
+def _work_out(
+    work: BatchWork, duration_ms: int | None, by: BatchChannelOut | None, only: Channel | None
+) -> BatchWorkOut:
+    return BatchWorkOut.of(
+        work,
+        job_ids=list(work.job_ids),
+        stages=[StageWorkOut.of(stage) for stage in work.stages],
+        outside_ms=work.outside_ms(duration_ms),
+        channel=only if by is None else by.channel,
+        target_name=None if by is None else by.target_name,
+    )
 
 
 def signs_out(

@@ -31,7 +31,7 @@ def card(batch: MicroBatchOut, *, link: Component | None = None) -> Component:
         return cards.card(TITLE, html.P(_NOT_KNOWN, className="hint"))
     hint = "the stages that took longest" if link is None else "of the newest batch that has them"
     rows = [_row(stage) for stage in work.stages]
-    parts: list[Component] = [_lead(batch, work)]
+    parts: list[Component] = [_lead(batch, work), _reported_by(work)]
     if link is not None:
         parts.insert(0, html.Div(link, className="links-out"))
     if rows:
@@ -57,6 +57,16 @@ def _lead(batch: MicroBatchOut, work: BatchWorkOut) -> Component:
             status.basis(Basis.RECONSTRUCTED),
         ]
     )
+
+
+def _reported_by(work: BatchWorkOut) -> Component:
+    """Name the channel that reported the jobs, with its target if the query has several."""
+    if work.channel is None:
+        return html.P(
+            f"Reported by: {text.MISSING}", className="hint", title="which channel reported them is not known"
+        )
+    target = "" if work.target_name is None else f" {work.target_name}"
+    return html.P(f"Reported by: {work.channel}{target}", className="hint")
 
 
 def _row(stage: StageWorkOut) -> html.Tr:

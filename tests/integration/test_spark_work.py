@@ -8,6 +8,7 @@ import pytest
 
 from backend.contracts.api import CheckpointDetailOut, JobDetailOut, JobOut, Page
 from backend.contracts.links import LinksOut
+from backend.domain.channel import Channel
 from backend.domain.engines import SPARK_DRIVER, SPARK_HISTORY
 from backend.domain.ids import EngineRunId
 from backend.domain.micro_batch import BatchPhase, MicroBatch
@@ -35,9 +36,9 @@ class Query:
     def __init__(self, engine, writer, clock):
         self.engine, self.writer, self.clock = engine, writer, clock
 
-    async def report(self, batches, *, of=SPARK_HISTORY, state=JobState.RUNNING):
+    async def report(self, batches, *, of=SPARK_HISTORY, state=JobState.RUNNING, root=ROOT, name="spark"):
         self.clock.at = NOW
-        new = NewTarget(url=ROOT, name="spark", origin=TargetOrigin.API, labels={})
+        new = NewTarget(url=root, name=name, origin=TargetOrigin.API, labels={})
         target = (await TargetRepository(self.engine).get_or_add(new, at=NOW)).id
         checkpoints = [replace(completed(n), details=(), batch=batch) for n, batch in batches.items()]
         seen = replace(job(checkpoints), engine_run_id=EngineRunId(f"{QUERY}/{RUN}"), state=state)
@@ -102,6 +103,21 @@ async def test_another_channel_adds_the_jobs_to_a_batch_and_changes_nothing_else
     assert (added.input_row_count, added.phases[0].duration_ms) == (7, 900)
     await query.report({4: MicroBatch(work=replace(work, jobs_ms=1))})
     assert (await batch(client, 4)).work.jobs_ms == work.jobs_ms
+
+
+async def test_the_channel_that_reported_the_jobs_is_said(client, query, work):
+    await query.report({4: MicroBatch(work=work)})
+    only = (await batch(client, 4)).work
+    _, detail = await found(client)
+    assert (only.channel, only.target_name) == (Channel.HISTORY_SERVER, None)
+    assert next(b.work for b in detail.batches if b.work).channel is Channel.HISTORY_SERVER
+
+    later = {4: MicroBatch(), 5: MicroBatch(work=work)}
+    await query.report(later, of=SPARK_DRIVER, root="http://driver:4040", name="driver-1")
+    kept, added = (await batch(client, 4)).work, (await batch(client, 5)).work
+    assert (kept.channel, kept.target_name) == (Channel.HISTORY_SERVER, "spark")
+    # This batch has one report, as have those of a run with one channel.
+    assert (added.channel, added.target_name) == (Channel.DRIVER, "driver-1")
 
 
 async def test_links_open_the_batch_at_the_history_server(client, query, work):

@@ -48,6 +48,8 @@ _WORDS: Final = dict((*_HEADER.values(), *_BATCH.values()))
 # Of an execution only these say the same as those of a batch. Its error has other words than that of the query.
 _OF_EXECUTION: Final = ("status",)
 _NEVER_COMPARED: Final = ("failure_message", "failed_at")
+WORK: Final = "Spark jobs"
+"""The name of the value that is the Spark jobs and stages of a batch. Two channels choose different batches of it."""
 _TIMES: Final = ("triggered_at", "end_to_end_duration_ms")
 
 
@@ -62,7 +64,8 @@ def joined(reports: Sequence[BatchReport]) -> JoinedBatch:
         ordered = [failure, *(report for report in ordered if report is not failure)]
         checkpoint = _filled(_with_times_of(failure.checkpoint, execution.checkpoint), execution.checkpoint)
         times = dict.fromkeys((_HEADER[name][0] for name in _TIMES), execution.target)
-        origins = dict.fromkeys(values_of(failure.checkpoint), failure.target) | times
+        filled = dict.fromkeys(values_of(checkpoint), execution.target)
+        origins = filled | dict.fromkeys(values_of(failure.checkpoint), failure.target) | times
     for report in ordered[1:]:
         if checkpoint.header.status is report.checkpoint.header.status:
             checkpoint = _filled(checkpoint, report.checkpoint)
@@ -101,6 +104,7 @@ def values_of(checkpoint: Checkpoint) -> dict[str, object]:
         found |= {f"state {_plain(f.name)}": getattr(batch.state, f.name) for f in fields(BatchState)}
     for number, source in enumerate(batch.sources, 1):
         found |= {f"source {number} {_plain(f.name)}": getattr(source, f.name) for f in fields(SourceProgress)}
+    found[WORK] = batch.work
     return {name: value for name, value in found.items() if value is not None and value != ()}
 
 
@@ -158,7 +162,7 @@ def comparable(report: BatchReport) -> dict[str, object]:
     values = values_of(report.checkpoint)
     # Of a reconstructed batch only the end is known. That an execution ran is measured.
     only = _OF_EXECUTION if report.channel is Channel.DRIVER or not _is_measured(report) else values
-    left_out = {_HEADER[name][0] for name in _NEVER_COMPARED}
+    left_out = {WORK, *(_HEADER[name][0] for name in _NEVER_COMPARED)}
     return {name: value for name, value in values.items() if name in only and name not in left_out}
 
 

@@ -195,7 +195,9 @@ class CheckpointService:
             check_size(opened.record)
             has_events = await has_barriers(connection, opened.record.place)
             around = await list_around(connection, opened.record, before=1, after=1)
-            of_channels = await reported(connection, [] if opened.checkpoint.batch is None else [opened.record])
+            of_channels = await reported(
+                connection, [] if opened.checkpoint.batch is None else [opened.record], run=opened.run
+            )
             # A checkpoint that has ended, or whose run has, does not change any more.
             is_open = not opened.record.header.status.is_terminal and not is_lost(opened.record, opened.run)
             dated = await freshness_now(connection, opened.job, self._clock.now()) if is_open else FINAL

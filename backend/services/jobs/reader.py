@@ -76,7 +76,7 @@ class JobService:
             exceptions = await newest_exceptions(connection, [record.run.id], limit=_EXCEPTIONS_SHOWN)
             has_batches = record.run.engine.is_micro_batched
             batches = await with_batches(connection, case.headers if has_batches else ())
-            of_channels = await reported(connection, [r for r, _ in batches])
+            of_channels = await reported(connection, [r for r, _ in batches], run=record.run)
             channels = await channels_out(connection, record, read_at(record))
             growth = await self._growth.of_job(connection, case)
         record = case.record

@@ -9,6 +9,7 @@ from itertools import permutations
 import pytest
 
 from backend.analysis.queries.joining import joined, values_of
+from backend.domain.batch_work import BatchWork
 from backend.domain.channel import BatchReport, Channel
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
@@ -163,3 +164,20 @@ def test_an_open_batch_yields_to_its_end():
     found = joined_of(report(Channel.DRIVER, EXECUTION, header=is_open), report(Channel.HISTORY_SERVER))
 
     assert (found.checkpoint, found.disagreements) == (BATCH, ())
+
+
+def test_the_spark_jobs_are_from_the_channel_that_has_them_and_are_never_compared():
+    of_driver = report(Channel.DRIVER, EXECUTION, work=BatchWork(job_count=2))
+    of_log = report(Channel.EVENT_LOGS, work=BatchWork(job_count=3))
+
+    assert dict(joined_of(report(Channel.LISTENER), of_driver).origins)["Spark jobs"] == "driver"
+    assert dict(joined_of(report(Channel.LISTENER), of_driver, of_log).origins)["Spark jobs"] == "event logs"
+    assert differences(of_driver, of_log) == {}
+
+
+def test_the_spark_jobs_of_a_batch_that_failed_afterwards_are_from_the_channel_of_its_execution():
+    work = BatchWork(job_count=2)
+
+    found = joined_of(guessed_failure(), report(Channel.DRIVER, EXECUTION, work=work))
+
+    assert (found.checkpoint.batch.work, dict(found.origins)["Spark jobs"]) == (work, "driver")

@@ -69,3 +69,9 @@ def test_stages_that_are_not_kept_are_counted():
 
 def test_a_batch_without_known_jobs_says_which_batches_have_them():
     assert "the listener does not" in shown(batch(known=False))
+
+
+def test_the_channel_that_reported_the_jobs_is_named_and_a_missing_one_is_missing():
+    assert "Reported by: event logs" in shown(batch(stage(), channel="event logs"))
+    assert "Reported by: driver eu-1" in shown(batch(stage(), channel="driver", target_name="eu-1"))
+    assert "Reported by: –" in shown(batch(stage()))

@@ -114,6 +114,7 @@ AREAS = {
         "integration/test_toy_collector.py",
         "integration/test_other_runs.py",
         "integration/test_spark_causes.py",
+        "integration/test_spark_checkpoint_folders.py",
         "integration/test_spark_jar.py",
         "integration/test_spark_listener_runs.py",
         "integration/test_spark_work.py",

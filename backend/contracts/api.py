@@ -81,6 +81,7 @@ from pydantic import ConfigDict, Field
 
 from backend.contracts.bounds import CheckpointBoundsOut, DurationBoundsOut, EvidenceBoundOut
 from backend.contracts.causes import CriticalPathOut, IntermittenceOut, NamesLast, OutlierOut, SecondCauseOut
+from backend.contracts.checkpoint_folders import CheckpointFolderOut
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.freshness import Dated
 from backend.contracts.growth import GrowthOut
@@ -378,6 +379,8 @@ class JobDetailOut(WithBatches, JobOut):
 
     Null if nothing has, or if less than two days are known.
     """
+    folders: list[CheckpointFolderOut] = []
+    """Spark only: what the checkpoint folders of the query hold, if a target is one."""
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------

@@ -18,6 +18,24 @@ class BatchPhaseOut(Model):
     duration_ms: int
 
 
+class OperatorStateOut(Model):
+    """The state stores of one stateful operator of a micro-batch. Null means *not reported*."""
+
+    name: str | None
+    """Spark's name of the operator."""
+    row_count: int | None
+    updated_row_count: int | None
+    removed_row_count: int | None
+    dropped_row_count: int | None
+    """Input rows that came after the watermark."""
+    memory_bytes: int | None
+    size_bytes: int | None
+    """The size of RocksDB's files or, of the other state store, of the current version in memory."""
+    store_count: int | None
+    commit_total_ms: int | None
+    """A sum over its state stores."""
+
+
 class BatchStateOut(Model):
     """The state stores of a micro-batch, summed over its stateful operators; null means *not reported*."""
 
@@ -34,6 +52,8 @@ class BatchStateOut(Model):
     store_count: int | None
     snapshot_lag: int | None
     """Number of batches that a recovery would replay, for the reported state store that is furthest behind."""
+    by_operator: list[OperatorStateOut] = []
+    """The values of each operator, in the order of Spark's report. Empty if they were not kept."""
 
 
 class BatchSourceOut(Model):

@@ -24,7 +24,7 @@ from backend.domain.checkpoint import (
 )
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
-from backend.domain.micro_batch import BatchPhase, BatchState, KnownBatch, MicroBatch, SourceProgress
+from backend.domain.micro_batch import BatchPhase, BatchState, KnownBatch, MicroBatch, OperatorState, SourceProgress
 from backend.domain.observation import JobObservation, JobState
 from backend.domain.verdict import Basis
 
@@ -44,6 +44,8 @@ _SNAPSHOT_KEY = "SnapshotLastUploaded."
 _UPLOAD_KEY = "rocksdbCommitFileSyncLatencyMs"
 _OFFSET_TEXT_MAX = 500
 _OPERATOR_MAX = 100
+# More stateful operators than these are left out of the values by operator. The sums have all.
+_OPERATORS_MAX = 20
 _OFFSET_MAX = 2**53
 _ERROR_LINE_MAX = 500
 _TRACEBACK = "Traceback (most recent call last):"
@@ -252,6 +254,21 @@ def _state(progress: wire.ProgressIn) -> BatchState:
         removed_row_count=_sum(o.num_rows_removed for o in operators),
         dropped_row_count=_sum(o.num_rows_dropped_by_watermark for o in operators),
         operators=tuple(o.operator_name[:_OPERATOR_MAX] for o in operators if o.operator_name),
+        by_operator=tuple(_operator_state(o) for o in operators[:_OPERATORS_MAX]),
+    )
+
+
+def _operator_state(operator: wire.StateOperatorIn) -> OperatorState:
+    return OperatorState(
+        name=operator.operator_name[:_OPERATOR_MAX] if operator.operator_name else None,
+        row_count=operator.num_rows_total,
+        updated_row_count=operator.num_rows_updated,
+        removed_row_count=operator.num_rows_removed,
+        dropped_row_count=operator.num_rows_dropped_by_watermark,
+        memory_bytes=operator.memory_used_bytes,
+        size_bytes=_state_bytes(operator),
+        store_count=operator.num_state_store_instances,
+        commit_total_ms=operator.commit_time_ms,
     )
 
 

@@ -20,6 +20,8 @@ class Channel(StrEnum):
     HISTORY_SERVER = "history server"
     EVENT_LOGS = "event logs"
     DRIVER = "driver"
+    CHECKPOINT_FOLDER = "checkpoint folder"
+    """It has no runs, and so reports no batches; ``checkpoint_files`` has what it shows."""
     OTHER = "collector"
 
     @property

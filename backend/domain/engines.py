@@ -352,6 +352,7 @@ SPARK_HISTORY: Final = _read_without_touching(
 )
 SPARK_DRIVER: Final = _read_without_touching(Channel.DRIVER, "the REST API of the query's driver", WebUi.SPARK_DRIVER)
 SPARK_FOLDER: Final = _read_without_touching(Channel.EVENT_LOGS, "a folder of event logs")
+SPARK_CHECKPOINT: Final = _read_without_touching(Channel.CHECKPOINT_FOLDER, "the checkpoint folder of a query")
 """Spark, read without touching the job. What is read then has times of our clock, and a collector polls it."""
 
 

@@ -58,6 +58,24 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorState:
+    """The state stores of one stateful operator of a batch. ``name`` is Spark's, and ``size_bytes`` that of its files.
+
+    ``commit_total_ms`` is a sum over its state stores. Of single partitions, Spark reports nothing.
+    """
+
+    name: str | None = None
+    row_count: int | None = None
+    updated_row_count: int | None = None
+    removed_row_count: int | None = None
+    dropped_row_count: int | None = None
+    memory_bytes: int | None = None
+    size_bytes: int | None = None
+    store_count: int | None = None
+    commit_total_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BatchState:
     """The state stores of a batch, summed over the query's stateful operators.
 
@@ -66,7 +84,7 @@ class BatchState:
     (RocksDB), summed over the state stores. ``snapshot_lag`` is the number of batches that a recovery would replay,
     for the reported state store that is furthest behind. ``removed_row_count`` is the number of rows that the batch
     removed from the state, and ``dropped_row_count`` the input rows that came after the watermark. ``operators`` are
-    Spark's names of the stateful operators.
+    Spark's names of the stateful operators, and ``by_operator`` has the values of each, in the order of Spark's report.
     """
 
     row_count: int | None = None
@@ -80,6 +98,7 @@ class BatchState:
     removed_row_count: int | None = None
     dropped_row_count: int | None = None
     operators: tuple[str, ...] = ()
+    by_operator: tuple[OperatorState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, Progress
+from backend.domain.checkpoint_files import CheckpointFiles
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.losses import Loss
@@ -149,6 +150,8 @@ class Observation:
     """What was read earlier and lost before it was stored."""
     set_interval_s: float | None = None
     """The interval at which the collector is set to poll the target, however long its polls take."""
+    folder: CheckpointFiles | None = None
+    """What the target's checkpoint folder holds. None if the target is none, or if this poll did not read it."""
 
     @property
     def shed_in_all(self) -> Shed:

@@ -16,7 +16,7 @@ from backend.domain.batch_work import BatchWork, StageWork
 from backend.domain.channel import Channel
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol
 from backend.domain.engines import EngineCapabilities, Rescaling, RestoreRules, SettingKeys, SettingsFormat, described
-from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
+from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, OperatorState, SourceProgress
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from backend.domain.verdict import Basis
 from backend.domain.web_ui import WebUi
@@ -130,13 +130,18 @@ def batch_from(row: Mapping[Any, Any]) -> MicroBatch:
         input_row_count=row["input_row_count"],
         processed_rows_per_s=row["processed_rows_per_s"],
         watermark_at=row["watermark_at"],
-        state=None if state is None else _known(BatchState, {k: _tuple(v) for k, v in state.items()}),
+        state=None if state is None else _state(state),
         sources=tuple(_known(SourceProgress, s) for s in row["sources"]),
         # The table has no column for the sink. It is kept beside each source, where older versions ignore it.
         sink=next((s["sink"] for s in row["sources"] if s.get("sink")), None),
         number_basis=Basis(row["number_basis"]),
         work=work_from(row.get("work")),
     )
+
+
+def _state(document: Document) -> BatchState:
+    operators = tuple(_known(OperatorState, one) for one in document.get("by_operator") or ())
+    return _known(BatchState, {k: _tuple(v) for k, v in document.items()} | {"by_operator": operators})
 
 
 def work_from(document: Document | None) -> BatchWork | None:

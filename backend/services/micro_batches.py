@@ -12,6 +12,7 @@ from backend.analysis.queries import micro_batches as analysis
 from backend.analysis.queries.joining import WORK, joined
 from backend.contracts import api
 from backend.contracts.channels import BatchChannelOut, ChannelOut, ChannelValueOut, DisagreementOut
+from backend.contracts.checkpoint_folders import CheckpointFolderOut
 from backend.contracts.micro_batches import BatchPhaseOut, BatchWorkOut, MicroBatchOut, StageWorkOut
 from backend.domain.batch_work import BatchWork
 from backend.domain.channel import BatchReport, Channel, ChannelValue, Disagreement
@@ -21,6 +22,7 @@ from backend.domain.target import TargetState
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
 from backend.store.jobs.channels import channels_of, names_of, reports_of
+from backend.store.jobs.checkpoint_folders import folders_of
 from backend.store.jobs.reader import JobRecord, RunRecord
 
 _RECONSTRUCTED = ", reconstructed"
@@ -145,6 +147,14 @@ async def channels_out(connection: AsyncConnection, record: JobRecord, heard_at:
         )
         return [only]
     return sorted(found, key=lambda channel: not channel.is_speaking)
+
+
+async def folders_out(connection: AsyncConnection, run: RunRecord) -> list[CheckpointFolderOut]:
+    """Return the checkpoint folders of the query of a run. Of an engine without queries, there is none."""
+    query_id, _, own_id = run.engine_run_id.partition("/")
+    if not run.engine.is_micro_batched or not own_id:
+        return []
+    return [CheckpointFolderOut.of(one, one.files) for one in await folders_of(connection, query_id)]
 
 
 def _work_out(

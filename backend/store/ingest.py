@@ -47,6 +47,7 @@ from backend.store.checkpoints.writer import (
     write_barriers,
     write_headers,
 )
+from backend.store.jobs.checkpoint_folders import write_folders
 from backend.store.jobs.joining import Places, forget_verdicts, join_runs, places_of
 from backend.store.jobs.recent_runs import RecentRuns
 from backend.store.jobs.writer import (
@@ -266,6 +267,7 @@ class IngestWriter:
                 states = await write_states(cursor, runs, plan.tallies)
                 await copy_checkpoints(cursor, plan)
                 changes = await _write_rest(cursor, _Copied(runs, plan, [0] * len(runs)), totals)
+                await write_folders(cursor, [sifted.observation for sifted in group])
                 await of_health.executemany(REPORT_NEXT_SUCCESS, _health_rows(group))
             last = await last_writes(states)
             if len(last) < len(runs) or of_health.rowcount < len(group):
@@ -296,6 +298,7 @@ class IngestWriter:
             async with cursor.connection.pipeline():
                 written.append((copied, await write_states(cursor, copied.runs, copied.checkpoints.tallies)))
                 changes += await _write_rest(cursor, copied, totals)
+                await write_folders(cursor, [sifted.observation for sifted in stored])
                 await cursor.executemany(REPORT_SUCCESS, _health_rows(stored))
                 # The driver's own commit would wait for one more response.
                 await cursor.execute("COMMIT")

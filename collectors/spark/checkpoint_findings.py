@@ -119,6 +119,17 @@ def shared_queries(folders: Sequence[CheckpointFolder]) -> list[Finding]:
     ]
 
 
+def times_fit(folder: CheckpointFolder) -> bool:
+    """Return whether the times of the files are those at which Spark wrote them. A copy of the folder loses them."""
+    late_s = [
+        (entry.written_at - entry.triggered_at).total_seconds()
+        for entry in list(folder.offsets.values())[-_NEWEST:]
+        if entry.triggered_at is not None
+    ]
+    # Spark 2.1 to 4.3 writes the trigger's time; only continuous mode does not.
+    return not late_s or abs(median(late_s)) <= _TIMES_FIT_S
+
+
 class _Seen:
     """What several rules need to know of a folder."""
 
@@ -137,16 +148,7 @@ class _Seen:
         is_same = [n for n in self.offsets if n in common] == [n for n in self.commits if n in common]
         self.is_skipping = len(missing) > 1 and is_same and len(common) > len(self.commits)
         self.gaps = [] if self.is_skipping else missing
-        self.has_times = self._times_fit()
-
-    def _times_fit(self) -> bool:
-        late_s = [
-            (entry.written_at - entry.triggered_at).total_seconds()
-            for entry in list(self.folder.offsets.values())[-_NEWEST:]
-            if entry.triggered_at is not None
-        ]
-        # Spark 2.1 to 4.3 writes the trigger's time; only continuous mode does not.
-        return not late_s or abs(median(late_s)) <= _TIMES_FIT_S
+        self.has_times = times_fit(folder)
 
     def age(self, at: datetime) -> str:
         """Return how long ago something was, in words."""

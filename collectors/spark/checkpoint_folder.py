@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import orjson
 
+from backend.domain.checkpoint_files import OFFSET_MAX
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 OPTION: Final = "--spark-checkpoint"
@@ -38,6 +39,7 @@ _HIDDEN_TEMP: Final = re.compile(r"\.(\d+)\..*\.tmp")
 _NUMBER: Final = re.compile(r"\d{1,18}")
 _STATE_FILE: Final = re.compile(r"(\d{1,18})(?:_[^.]*)?\.(delta|snapshot|changelog|zip)")
 _SNAPSHOTS: Final = ("snapshot", "zip")
+_NO_OFFSET: Final = "-"
 _KNOWN_VERSIONS: Final = ("v1", "v2")
 _ENTRIES: Final = ("metadata", "offsets", "commits")
 _INSIDE: Final = "the folder that a query names in checkpointLocation"
@@ -55,6 +57,8 @@ class Entry:
     watermark_at: datetime | None = None
     settings: dict[str, str] = field(default_factory=dict)
     source_count: int | None = None
+    offsets: tuple[str | None, ...] = ()
+    """The offsets of each source as its own text, cut. None is a source that had none yet."""
 
 
 @dataclass(slots=True)
@@ -63,6 +67,8 @@ class Partition:
 
     size_bytes: int = 0
     file_count: int = 0
+    delta_count: int = 0
+    snapshot_count: int = 0
     version: int | None = None
     snapshot_version: int | None = None
     snapshots: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -138,6 +144,11 @@ def read_folder(name: str) -> CheckpointFolder:
             f"{name!r} cannot be read ({error.strerror or type(error).__name__})", "a readable folder"
         ) from error
     return found
+
+
+def is_checkpoint_folder(path: Path) -> bool:
+    """Return whether a folder is that of a query rather than one of event logs. A folder that is missing is neither."""
+    return any((path / name).is_dir() for name in ("offsets", "commits"))
 
 
 def _refused(message: str, allowed: str) -> InvalidInputError:
@@ -227,6 +238,7 @@ def _entry(number: int, written_at: datetime, content: bytes) -> Entry:
         watermark_at=_at_ms(watermark),
         settings={str(key): str(value) for key, value in (head.get("conf") or {}).items()},
         source_count=len(offsets) if "batchWatermarkMs" in head else None,
+        offsets=tuple(None if line == _NO_OFFSET else line[:OFFSET_MAX] for line in offsets if line),
     )
 
 
@@ -306,7 +318,10 @@ def _add_state(found: CheckpointFolder, path: Path, parts: tuple[str, ...], size
         return
     version = int(match[1])
     partition.version = max(version, partition.version or 0)
-    if match[2] in _SNAPSHOTS:
+    if match[2] not in _SNAPSHOTS:
+        partition.delta_count += 1
+    else:
+        partition.snapshot_count += 1
         partition.snapshot_version = max(version, partition.snapshot_version or 0)
     if match[2] == "snapshot":
         partition.snapshots.setdefault("/".join(parts[3:-1]), {})[version] = size

@@ -1,4 +1,4 @@
-"""The collector for targets of kind ``spark``: a history server, a driver, or a folder of event logs.
+"""The collector for targets of kind ``spark``: a history server, a driver, and folders of event logs or a checkpoint.
 
 A listener in a query's driver (``collectors.spark.listener``) pushes its events to the API instead. The target of such
 a deployment is of this kind too, and no collector polls it.
@@ -36,7 +36,13 @@ async def open_target(target: TargetRow, known: KnownRuns, *, reach: Reach) -> A
 
 SPARK: Final = CollectorKind(
     kind="spark",
-    engines=(engines.SPARK, engines.SPARK_HISTORY, engines.SPARK_DRIVER, engines.SPARK_FOLDER),
+    engines=(
+        engines.SPARK,
+        engines.SPARK_HISTORY,
+        engines.SPARK_DRIVER,
+        engines.SPARK_FOLDER,
+        engines.SPARK_CHECKPOINT,
+    ),
     open=open_target,
     probe=probe,
 )

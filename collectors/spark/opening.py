@@ -1,7 +1,8 @@
-"""Opens what a target of kind ``spark`` is: a history server, a driver, or a folder of event logs."""
+"""Opens what a target of kind ``spark`` is: a history server, a driver, or a folder of event logs or a checkpoint."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ from backend.domain.target_url import is_folder
 from collectors.base import Effort, KnownRuns
 from collectors.flink.client import open_transport
 from collectors.spark.applications import is_driver
+from collectors.spark.checkpoint_collector import CheckpointCollector
+from collectors.spark.checkpoint_folder import is_checkpoint_folder
 from collectors.spark.collector import LogCollector, LogOptions, Start, tasks
 from collectors.spark.driver import DriverCollector
 from collectors.spark.history_server import HistoryServer
@@ -40,6 +43,7 @@ class SparkCollector:
     monotonic_s: Callable[[], float] = time.monotonic
     driver: DriverCollector | None = None
     logs: LogCollector | None = None
+    checkpoint: CheckpointCollector | None = None
 
     @property
     def poll_within_s(self) -> float | None:
@@ -57,6 +61,8 @@ class SparkCollector:
             self.driver.forget()
         if self.logs is not None:
             self.logs.forget()
+        if self.checkpoint is not None:
+            self.checkpoint.forget()
 
     def close(self) -> None:
         """End the reading of logs."""
@@ -69,6 +75,8 @@ class SparkCollector:
         if self.server is None:
             if self.folder is None:
                 raise ValueError("a target is a server or a folder")
+            if self.checkpoint is not None and await asyncio.to_thread(is_checkpoint_folder, self.checkpoint.path):
+                return await self.checkpoint.collect(now)
             self.logs = self.logs or self._log_collector(self.folder)
             return await self.logs.collect(now)
         listed = await self.server.list_since(now - timedelta(seconds=self.options.ended_within_s))
@@ -109,8 +117,10 @@ async def opened(
                     "url", "is a folder, which only the targets file may name", "http:// or https://"
                 )
                 raise InvalidInputError([problem], what="target")
-            folder = LogFolder(Path(url.removeprefix("file://")))
-            collector = SparkCollector(None, folder, target_id, known, start, wanted)
+            path = Path(url.removeprefix("file://"))
+            collector = SparkCollector(None, LogFolder(path), target_id, known, start, wanted)
+            # Whether it has logs or is a checkpoint folder is seen at each poll: it may be empty at first.
+            collector.checkpoint = CheckpointCollector(path, target_id, collector.monotonic_s)
             try:
                 yield collector
             finally:

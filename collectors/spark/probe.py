@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
+from backend.domain.checkpoint_files import CheckpointFiles
 from backend.domain.connection import Reach
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.ids import target_id
@@ -44,13 +45,15 @@ async def probe(url: str, timeout_s: float, *, reach: Reach) -> Probed:
 async def _probed(collector: SparkCollector) -> Probed:
     found = await collector.collect(datetime.fromtimestamp(time.time(), UTC))
     names = sorted({job.name for job in found.jobs if job.state is not JobState.ENDED})
-    return Probed(
-        found.engine, found.engine_version, tuple(names[:_JOBS_MAX]), _summary(collector, found.engine_version)
-    )
+    summary = _summary(collector, found.engine_version, found.folder)
+    return Probed(found.engine, found.engine_version, tuple(names[:_JOBS_MAX]), summary)
 
 
-def _summary(collector: SparkCollector, version: str | None) -> str:
+def _summary(collector: SparkCollector, version: str | None, folder: CheckpointFiles | None) -> str:
     logs = collector.logs
+    if folder is not None:
+        newest = f"batch {folder.batches[-1].number} is the newest" if folder.batches else "no batch has begun"
+        return f"Checkpoint folder of the query {folder.query_id}; {newest}"
     if logs is None:
         count = 0 if collector.driver is None else collector.driver.query_count
         return f"Spark driver {version}, {count} streaming {'query' if count == 1 else 'queries'} in its list"

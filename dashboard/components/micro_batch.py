@@ -12,7 +12,7 @@ from backend.contracts.micro_batches import BatchSourceOut, MicroBatchOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis
 from dashboard import routes, text
-from dashboard.components import batch_work, cards, channels, status
+from dashboard.components import batch_work, cards, channels, query_state, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import micro_batch
 from dashboard.palette import Theme, Tone
@@ -116,6 +116,7 @@ def job_card() -> Component:
         [
             cards.chart("job-batches", "Phases of the newest micro-batches", before=_legend()),
             html.Div(id="job-batch-work"),
+            html.Div(id="job-query-state"),
         ]
     )
 
@@ -129,6 +130,7 @@ def job_outputs() -> dict[str, Any]:
         "row_style": Output("job-over-time", "style"),
         "chart": cards.chart_outputs("job-batches"),
         "work": Output("job-batch-work", "children"),
+        "query_state": Output("job-query-state", "children"),
     }
 
 
@@ -148,6 +150,7 @@ def job_values(job: JobDetailOut, *, theme: Theme, has_pressure: bool = True) ->
         "row_style": SHOWN if can.has_barriers else {"gridTemplateColumns": "minmax(0, 1fr)"},
         "chart": cards.chart_values("job-batches", micro_batch.phases(job.batches, theme=theme)),
         "work": _newest_work(job),
+        "query_state": query_state.cards_of(job),
     }
 
 
@@ -184,7 +187,7 @@ def signs(pressure_signs: list[PressureSignOut]) -> Component | None:
 
 
 def _details(batch: MicroBatchOut) -> Component | None:
-    found = (batch_work.card(batch), _sources(batch), channels.of_batch(batch))
+    found = (batch_work.card(batch), query_state.by_operator(batch), _sources(batch), channels.of_batch(batch))
     parts = [part for part in found if part is not None]
     return html.Div(parts) if len(parts) > 1 else next(iter(parts), None)
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from backend.domain import spelling
 from backend.domain.channel import BatchReport, Channel, ChannelValue, Disagreement, JoinedBatch
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
-from backend.domain.micro_batch import BatchState, MicroBatch, SourceProgress
+from backend.domain.micro_batch import BatchState, MicroBatch, OperatorState, SourceProgress
 from backend.domain.verdict import Basis
 
 WITHIN: Final = timedelta(seconds=1)
@@ -205,5 +205,12 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, int) and name.startswith("phase "):
         return f"{value:,} ms"
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(_operator(v) if isinstance(v, OperatorState) else str(v) for v in value)
     return spelling.count(value) if isinstance(value, int) else str(value)
+
+
+def _operator(state: OperatorState) -> str:
+    """Return the values of an operator that are known: ``stateStoreSave (rows 5, memory 1,024)``."""
+    known = ((_plain(f.name), getattr(state, f.name)) for f in fields(OperatorState) if f.name != "name")
+    values = ", ".join(f"{name} {spelling.count(value)}" for name, value in known if value is not None)
+    return f"{state.name or 'an operator'} ({values})"

@@ -26,7 +26,7 @@ from backend.services.jobs.freshness import read_at
 from backend.services.jobs.growth import GrowthReader, growth_out
 from backend.services.jobs.large_jobs import SUBTASKS_MAX, is_large_job
 from backend.services.jobs.replay_debt import debt_fields
-from backend.services.micro_batches import batch_out, channels_out, reported, signs_out, with_batches
+from backend.services.micro_batches import batch_out, channels_out, folders_out, reported, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import counts_out, graph_out
 from backend.store.jobs.pressure import newest_reading_at, readings_since, series, since_within
@@ -78,6 +78,7 @@ class JobService:
             batches = await with_batches(connection, case.headers if has_batches else ())
             of_channels = await reported(connection, [r for r, _ in batches], run=record.run)
             channels = await channels_out(connection, record, read_at(record))
+            folders = await folders_out(connection, record.run)
             growth = await self._growth.of_job(connection, case)
         record = case.record
         # The layout of a graph of a thousand vertices takes a tenth of a second.
@@ -98,6 +99,7 @@ class JobService:
             channels=channels,
             signs=signs_out(batches, case.shape.config),
             growth=growth_out(growth),
+            folders=folders,
         )
 
     async def verdict(self, job_id: str) -> api.DiagnosisOut:

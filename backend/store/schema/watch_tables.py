@@ -82,3 +82,15 @@ cluster_happenings = Table(
     Column("noted_at", Instant, nullable=False),
     Index("ix_cluster_happenings_noted_at", "noted_at"),
 )
+
+# The newest reading of the checkpoint folder of a Spark query. A folder knows no run, so it belongs to the query.
+checkpoint_folders = Table(
+    "checkpoint_folders",
+    metadata,
+    Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), primary_key=True),
+    Column("query_id", Text, nullable=False),
+    Column("files", Json, nullable=False),
+    # On our clock.
+    Column("observed_at", Instant, nullable=False),
+    Index("ix_checkpoint_folders_query_id", "query_id"),
+)

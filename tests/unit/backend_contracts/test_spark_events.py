@@ -38,6 +38,20 @@ def test_the_phases_of_spark_2_are_summed_to_the_time_of_asking_the_sources():
     assert batch_of(report).phase_ms(BatchPhase.LATEST_OFFSET) == 37
 
 
+def test_the_state_is_kept_of_each_operator_and_what_one_does_not_report_is_missing():
+    report = progress(7, took_ms=900)
+    report["stateOperators"] = [
+        {"operatorName": "stateStoreSave", "numRowsTotal": 5, "customMetrics": {"rocksdbSstFileSize": 800}},
+        {"operatorName": "dedupe", "numRowsRemoved": 2, "memoryUsedBytes": 64, "commitTimeMs": 9},
+    ]
+    first, second = batch_of(report).state.by_operator
+
+    assert (first.name, first.row_count, first.size_bytes, first.removed_row_count) == ("stateStoreSave", 5, 800, None)
+    assert (second.name, second.row_count, second.removed_row_count) == ("dedupe", None, 2)
+    # Without files, the size is that in memory.
+    assert (second.size_bytes, second.commit_total_ms) == (64, 9)
+
+
 def test_a_stored_batch_has_its_sink_and_operators_again_and_one_of_an_older_version_has_none():
     made = batch_of(progress(7, took_ms=900, sink="FileSink[/out]", state=operator(10)))
     row = {

@@ -12,7 +12,7 @@ from backend.analysis.queries.joining import joined, values_of
 from backend.domain.batch_work import BatchWork
 from backend.domain.channel import BatchReport, Channel
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
-from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
+from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, OperatorState, SourceProgress
 from backend.domain.verdict import Basis
 
 AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -181,3 +181,11 @@ def test_the_spark_jobs_of_a_batch_that_failed_afterwards_are_from_the_channel_o
     found = joined_of(guessed_failure(), report(Channel.DRIVER, EXECUTION, work=work))
 
     assert (found.checkpoint.batch.work, dict(found.origins)["Spark jobs"]) == (work, "driver")
+
+
+def test_operators_that_two_channels_report_differently_are_said_in_words():
+    mine, theirs = (BatchState(by_operator=(OperatorState("dedupe", row_count=n, memory_bytes=64),)) for n in (5, 6))
+
+    assert differences(report(Channel.LISTENER, state=mine), report(Channel.EVENT_LOGS, state=theirs)) == {
+        "state by operator": [("listener", "dedupe (rows 5, memory 64)"), ("event logs", "dedupe (rows 6, memory 64)")]
+    }

@@ -1,0 +1,84 @@
+"""Writes and reads what the checkpoint folders of Spark queries hold. Of each folder, the newest reading is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pydantic import TypeAdapter
+from sqlalchemy import bindparam, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.domain.checkpoint_files import CheckpointFiles
+from backend.domain.observation import Observation
+from backend.store.postgres.copying import Cursor
+from backend.store.postgres.encoding import clean, dump
+from backend.store.postgres.statements import beside_key, bound, replaced, sql_of
+from backend.store.schema import tables
+from backend.store.schema.watch_tables import checkpoint_folders
+
+_FILES: Final[TypeAdapter[CheckpointFiles]] = TypeAdapter(CheckpointFiles)
+_FOLDER, _TARGET = checkpoint_folders.c, tables.targets.c
+_INSERT = insert(checkpoint_folders).values(**bound(_FOLDER))
+_WRITE = sql_of(
+    _INSERT.on_conflict_do_update(
+        index_elements=checkpoint_folders.primary_key,
+        set_=replaced(_INSERT, beside_key(checkpoint_folders)),
+        where=_FOLDER.observed_at <= _INSERT.excluded.observed_at,
+    )
+)
+_OF_QUERY = (
+    select(_FOLDER.target_id, _TARGET.name, _TARGET.url, _FOLDER.files, _FOLDER.observed_at)
+    .join_from(checkpoint_folders, tables.targets, _TARGET.id == _FOLDER.target_id)
+    .where(_FOLDER.query_id == bindparam("query"), _TARGET.removed_at.is_(None))
+    .order_by(_TARGET.name)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderRecord:
+    """The newest reading of a folder. ``observed_at`` is when it was read, on our clock."""
+
+    target_id: str
+    target_name: str
+    url: str
+    files: CheckpointFiles
+    observed_at: datetime
+
+
+async def write_folders(cursor: Cursor, observations: Iterable[Observation]) -> None:
+    """Store the readings of folders. A reading that is older than the stored one is left out."""
+    found = [(o, o.folder) for o in observations if o.folder is not None]
+    # All writers lock the rows in the same order, so that they cannot deadlock.
+    rows = [
+        {
+            "target_id": observation.target_id,
+            "query_id": clean(folder.query_id),
+            "files": dump(_cleaned(_FILES.dump_python(folder, mode="json"))),
+            "observed_at": observation.observed_at,
+        }
+        for observation, folder in sorted(found, key=lambda one: one[0].target_id)
+    ]
+    if rows:
+        await cursor.executemany(_WRITE, rows)
+
+
+def _cleaned(value: object) -> object:
+    """Return a JSON value whose texts can be stored."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(one) for one in value]
+    return {name: _cleaned(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+async def folders_of(connection: AsyncConnection, query_id: str) -> list[FolderRecord]:
+    """Return the checkpoint folders of a query: one, or several if the folder was copied."""
+    rows = (await connection.execute(_OF_QUERY, {"query": query_id})).all()
+    return [
+        FolderRecord(target_id, name, url, _FILES.validate_python(files), observed_at)
+        for target_id, name, url, files, observed_at in rows
+    ]

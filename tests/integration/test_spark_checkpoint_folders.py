@@ -1,0 +1,150 @@
+"""A checkpoint folder through the store and the API: it belongs to the job of its query. The newest reading counts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import timedelta
+
+import pytest
+
+from backend.contracts.api import JobDetailOut, JobOut, Page
+from backend.domain.engines import SPARK, SPARK_CHECKPOINT, SPARK_HISTORY
+from backend.domain.ids import EngineRunId
+from backend.domain.micro_batch import BatchState, MicroBatch, OperatorState
+from backend.domain.observation import JobState
+from backend.domain.target import TargetOrigin
+from backend.store.targets.targets import NewTarget, TargetRepository
+from collectors.spark.checkpoint_collector import files_of
+from collectors.spark.checkpoint_folder import read_folder
+from tests.support.observations import NOW, completed, job, observation
+from tests.support.serving import api_over, asking
+from tests.support.spark_checkpoints import QUERY, MadeCheckpoint
+
+pytestmark = pytest.mark.anyio
+OTHER = "0b0b0b0b-0000-4000-8000-000000000000"
+RUN = "0c0c0c0c-0000-4000-8000-000000000000"
+STATE = BatchState(
+    row_count=12,
+    by_operator=(OperatorState("stateStoreSave", row_count=5, removed_row_count=0), OperatorState(row_count=7)),
+)
+
+
+class Store:
+    """A store with queries that are read, and with their checkpoint folders."""
+
+    def __init__(self, engine, writer, clock):
+        self.engine, self.writer, self.clock = engine, writer, clock
+
+    async def target(self, url, origin=TargetOrigin.CONFIGURATION):
+        self.clock.at = NOW
+        new = NewTarget(url=url, name=url.rpartition("/")[2], origin=origin, labels={}, kind="spark")
+        return (await TargetRepository(self.engine).get_or_add(new, at=NOW)).id
+
+    async def query(self, query_id, *, engine=SPARK_HISTORY, run=RUN):
+        target = await self.target(f"http://{query_id[:4]}:18080", TargetOrigin.API)
+        batch = replace(completed(6), details=(), batch=MicroBatch(state=STATE))
+        run_id = EngineRunId(f"{query_id}/{run}" if run else query_id)
+        seen = replace(job([batch]), engine_run_id=run_id, name=query_id[:4], state=JobState.RUNNING)
+        await self.writer.write(replace(observation(target, seen), engine=engine, engine_version="4.3.0"))
+
+    async def folder(self, made, *, after=timedelta(0), name="orders"):
+        target = await self.target(f"file:///srv/{name}")
+        found = files_of(read_folder(str(made.path)))
+        await self.writer.write(
+            replace(observation(target), jobs=(), engine=SPARK_CHECKPOINT, observed_at=NOW + after, folder=found)
+        )
+        return target, found
+
+
+@pytest.fixture
+async def stored(engine, writer, clock):
+    return Store(engine, writer, clock)
+
+
+@pytest.fixture
+async def client(engine, clock):
+    async with asking(api_over(engine, clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def made(tmp_path):
+    found = MadeCheckpoint(tmp_path / "orders").run(range(7))
+    found.state("0/0/7.delta", 30)
+    return found
+
+
+async def details(client):
+    """Return the jobs by name."""
+    listed = Page[JobOut].model_validate_json((await client.get("/api/v1/jobs")).content).items
+    answers = [await client.get(f"/api/v1/jobs/{row.id}") for row in listed]
+    found = [JobDetailOut.model_validate_json(answer.content) for answer in answers]
+    return {job.name: job for job in found}
+
+
+async def test_a_folder_belongs_to_the_job_of_its_query_only(client, stored, made):
+    await stored.query(QUERY)
+    await stored.query(OTHER)
+    target, expected = await stored.folder(made)
+
+    jobs = await details(client)
+
+    assert len(jobs) == 2
+    assert jobs[OTHER[:4]].folders == []
+    (shown,) = jobs[QUERY[:4]].folders
+    assert (shown.target_id, shown.target_name, shown.url) == (target, "orders", "file:///srv/orders")
+    assert shown.observed_at == NOW
+    assert shown.model_dump(include=set(asdict(expected)), exclude={"batches", "operators", "problems"}) == {
+        name: value for name, value in asdict(expected).items() if name not in ("batches", "operators", "problems")
+    }
+    assert [b.number for b in shown.batches] == [b.number for b in expected.batches]
+    assert shown.operators[0].partitions[0].size_bytes == 30
+
+
+async def test_the_folder_makes_no_job_and_a_second_poll_without_a_reading_keeps_it(client, stored, made, writer):
+    target, _ = await stored.folder(made)
+    await stored.query(QUERY)
+    await writer.write(replace(observation(target), jobs=(), engine=SPARK_CHECKPOINT))
+    (only,) = (await details(client)).values()
+    assert (only.name, len(only.folders)) == (QUERY[:4], 1)
+
+
+async def test_the_newest_reading_counts_in_any_order(client, stored, made):
+    await stored.query(QUERY)
+    await stored.folder(made)
+    made.run(range(7, 9))
+    await stored.folder(made, after=timedelta(seconds=30))
+    made.run(range(9, 12))
+    await stored.folder(made, after=timedelta(seconds=10))
+
+    (shown,) = (await details(client))[QUERY[:4]].folders
+
+    assert (shown.commits_count, shown.observed_at) == (9, NOW + timedelta(seconds=30))
+
+
+async def test_copies_of_a_folder_are_all_shown_and_a_removed_target_is_not(client, stored, made, engine):
+    await stored.query(QUERY)
+    await stored.folder(made)
+    removed, _ = await stored.folder(made, name="copy")
+    assert [f.target_name for f in (await details(client))[QUERY[:4]].folders] == ["copy", "orders"]
+    await TargetRepository(engine).remove(removed, at=NOW)
+    assert [f.target_name for f in (await details(client))[QUERY[:4]].folders] == ["orders"]
+
+
+async def test_a_text_that_cannot_be_stored_does_not_stop_the_writer(client, stored, made):
+    await stored.query(QUERY)
+    text = (made.path / "offsets/6").read_text().rpartition("\n")[0]
+    made.write("offsets/6", f"{text}\na\0b")
+    await stored.folder(made)
+    assert (await details(client))[QUERY[:4]].folders[0].batches[-1].offsets == ["a\ufffdb"]
+
+
+@pytest.mark.parametrize("channel", [SPARK, SPARK_HISTORY])
+async def test_the_state_of_each_operator_is_read_back(client, stored, channel):
+    await stored.query(QUERY, engine=channel)
+
+    (batch,) = (await details(client))[QUERY[:4]].batches
+
+    assert [(o.name, o.row_count, o.removed_row_count) for o in batch.state.by_operator] == [
+        ("stateStoreSave", 5, 0), (None, 7, None)
+    ]  # fmt: skip

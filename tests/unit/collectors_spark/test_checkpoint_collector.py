@@ -1,0 +1,166 @@
+"""A checkpoint folder as a target: what a poll finds of it, how often it is read, and what it refuses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from backend.domain.connection import ANYWHERE
+from backend.domain.engines import SPARK_CHECKPOINT, SPARK_FOLDER
+from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
+from backend.domain.ids import TargetId
+from backend.domain.target import TargetOrigin
+from collectors.spark.checkpoint_collector import READ_EVERY_S, CheckpointCollector, files_of
+from collectors.spark.checkpoint_folder import read_folder
+from collectors.spark.kind import SPARK
+from collectors.spark.probe import probe
+from tests.support.collector_targets import Row
+from tests.support.spark_checkpoints import QUERY, MadeCheckpoint
+
+pytestmark = pytest.mark.anyio
+NOW = datetime(2026, 11, 21, 10, 5, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self):
+        self.at = 100.0
+
+    def __call__(self):
+        return self.at
+
+
+@pytest.fixture
+def made(tmp_path):
+    found = MadeCheckpoint(tmp_path / "orders").run(range(7))
+    found.begin(7)
+    return found
+
+
+def opened(path, origin=TargetOrigin.CONFIGURATION):
+    assert SPARK.open is not None
+    return SPARK.open(Row("spark", f"file://{path}", origin=origin), {}, reach=ANYWHERE)
+
+
+async def test_a_folder_in_the_targets_file_is_read_without_any_run(made):
+    async with opened(made.path) as collector:
+        found = await collector.collect(NOW)
+
+    assert (found.jobs, found.engine, found.observed_at) == ((), SPARK_CHECKPOINT, NOW)
+    folder = found.folder
+    assert (folder.query_id, folder.offsets_count, folder.commits_count) == (QUERY, 8, 7)
+    assert [(b.number, b.is_committed) for b in folder.batches] == [(n, n < 7) for n in range(3, 8)]
+    last = folder.batches[-2]
+    assert (last.triggered_at, last.offsets, last.committed_at) == (
+        made.at(6), ("6",), made.at(6) + timedelta(seconds=4)
+    )  # fmt: skip
+
+
+async def test_a_folder_that_has_no_batch_yet_may_be_either_and_is_seen_once_it_has(tmp_path):
+    async with opened(tmp_path / "orders") as collector:
+        with pytest.raises(TargetUnavailableError):
+            await collector.collect(NOW)
+        (tmp_path / "orders").mkdir()
+        assert (await collector.collect(NOW)).engine == SPARK_FOLDER
+        MadeCheckpoint(tmp_path / "orders").run(range(1))
+        assert (await collector.collect(NOW)).folder.query_id == QUERY
+
+
+async def test_a_folder_is_only_the_operators_to_name(made):
+    with pytest.raises(InvalidInputError):
+        async with opened(made.path, TargetOrigin.API):
+            pass
+
+
+async def test_a_folder_is_read_again_after_a_while_or_when_it_was_lost(made):
+    clock = Clock()
+    collector = CheckpointCollector(made.path, TargetId("t"), clock)
+    assert (await collector.collect(NOW)).folder is not None
+    made.commit(7)
+    clock.at += READ_EVERY_S - 1
+    assert (await collector.collect(NOW)).folder is None
+    clock.at += 1
+    assert (await collector.collect(NOW)).folder.commits_count == 8
+    collector.forget()
+    assert (await collector.collect(NOW)).folder is not None
+
+
+async def test_a_folder_that_takes_long_is_left_alone_the_longer(made):
+    clock = Clock()
+    collector = CheckpointCollector(made.path, TargetId("t"), clock)
+    read = collector._read
+
+    def slow():
+        clock.at += 10
+        return read()
+
+    CheckpointCollector._read, kept = lambda self: slow(), CheckpointCollector._read
+    try:
+        await collector.collect(NOW)
+        clock.at += 180
+        assert (await collector.collect(NOW)).folder is None
+        clock.at += 20
+        assert (await collector.collect(NOW)).folder is not None
+    finally:
+        CheckpointCollector._read = kept
+
+
+async def test_a_folder_without_the_id_of_its_query_is_refused_in_one_sentence(made):
+    (made.path / "metadata").unlink()
+    async with opened(made.path) as collector:
+        with pytest.raises(TargetProtocolError, match="the file metadata is missing"):
+            await collector.collect(NOW)
+
+
+async def test_the_test_of_a_connection_says_which_query_it_is(made):
+    found = await probe(f"file://{made.path}", 5.0, reach=ANYWHERE)
+
+    assert found.summary == f"Checkpoint folder of the query {QUERY}; batch 7 is the newest"
+
+
+def test_the_state_is_counted_by_operator_and_partition(made):
+    for number, size in ((0, 10), (1, 30), (2, 200)):
+        for version in (4, 5, 6):
+            made.state(f"0/{number}/{version}.delta", size)
+        made.state(f"0/{number}/3.snapshot", size)
+    made.state("1/0/left-keyToNumValues/7.delta", 5)
+
+    (joined, second) = files_of(read_folder(str(made.path))).operators
+
+    assert (joined.partition_count, joined.file_count, joined.delta_count, joined.snapshot_count) == (3, 12, 9, 3)
+    assert (joined.size_bytes, joined.median_bytes, joined.version, joined.snapshot_lag) == (960, 120, 6, 3)
+    assert [(p.number, p.size_bytes, p.snapshot_version) for p in joined.partitions] == [
+        (2, 800, 3), (1, 120, 3), (0, 40, 3)
+    ]  # fmt: skip
+    assert joined.skew_ratio == pytest.approx(800 / 120)
+    assert (second.snapshot_count, second.partitions[0].snapshot_version, second.skew_ratio) == (0, None, None)
+
+
+def test_small_files_are_counted_without_checksums(made):
+    made.write("offsets/.7.crc", b"x")
+    made.state("0/0/5.delta", 200_000)
+
+    found = files_of(read_folder(str(made.path)))
+
+    # The metadata, 8 offsets, 7 commits and one file of the state.
+    assert (found.file_count, found.small_count, found.checksum_count) == (17, 16, 1)
+
+
+def test_a_copy_that_lost_the_times_of_its_files_has_none(made):
+    for number in range(7):
+        made.write(f"commits/{number}", "v1\n{}", NOW + timedelta(days=30))
+    for number in range(8):
+        text = (made.path / f"offsets/{number}").read_text()
+        made.write(f"offsets/{number}", text, NOW + timedelta(days=30))
+
+    batches = files_of(read_folder(str(made.path))).batches
+
+    assert {(b.offsets_at, b.committed_at) for b in batches} == {(None, None)}
+    assert [b.is_committed for b in batches] == [True] * 4 + [False]
+
+
+def test_a_source_that_has_no_offset_yet_is_missing_and_long_offsets_are_cut(made):
+    text = (made.path / "offsets/7").read_text().rpartition("\n")[0]
+    made.write("offsets/7", f"{text}\n-\n{'9' * 1_000}")
+
+    assert files_of(read_folder(str(made.path))).batches[-1].offsets == (None, "9" * 300)

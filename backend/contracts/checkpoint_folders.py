@@ -59,6 +59,16 @@ class OperatorFilesOut(Model):
     """The largest partitions, the largest one first."""
 
 
+class SourceLogOut(Model):
+    """The log of the files that a file source has read."""
+
+    number: int
+    file_count: int
+    compact_number: int | None
+    """The number of the newest file that has the whole log, which every n-th batch writes; null if there is none."""
+    compact_bytes: int | None
+
+
 class CheckpointFolderOut(Model):
     """The newest reading of a checkpoint folder, measured from names, sizes and times of files and from its logs."""
 
@@ -89,5 +99,6 @@ class CheckpointFolderOut(Model):
     """Whether the folder has more files than are read."""
     operators: list[OperatorFilesOut]
     operator_count: int
+    source_logs: list[SourceLogOut]
     problems: list[str]
     """What of the folder could not be read."""

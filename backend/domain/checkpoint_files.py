@@ -82,6 +82,20 @@ class OperatorFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLog:
+    """The log of the files that a file source has read, in the folder ``sources``.
+
+    Every n-th batch writes the whole log as one file (``N.compact``): ``compact_number`` is the N of the newest one,
+    ``compact_bytes`` its size. Both are None if the folder has none.
+    """
+
+    number: int
+    file_count: int
+    compact_number: int | None = None
+    compact_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointFiles:
     """What one reading of a checkpoint folder found.
 
@@ -105,4 +119,5 @@ class CheckpointFiles:
     is_cut: bool
     operators: tuple[OperatorFiles, ...] = ()
     operator_count: int = 0
+    source_logs: tuple[SourceLog, ...] = ()
     problems: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from backend.domain.checkpoint_files import (
     FolderBatch,
     OperatorFiles,
     PartitionFiles,
+    SourceLog,
 )
 from backend.domain.engines import SPARK_CHECKPOINT
 from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
@@ -103,6 +104,10 @@ def files_of(folder: CheckpointFolder) -> CheckpointFiles:
         is_cut=files.is_cut,
         operators=tuple(_operator(o) for o in list(folder.operators.values())[:OPERATORS_MAX]),
         operator_count=len(folder.operators),
+        source_logs=tuple(
+            SourceLog(number, count, *folder.compacted.get(number, (None, None)))
+            for number, count in sorted(folder.source_files.items())[:SOURCES_MAX]
+        ),
         problems=tuple(folder.problems[:_PROBLEMS_MAX]),
     )
 

@@ -38,6 +38,7 @@ _FILE_MAX_BYTES: Final = 4 << 20
 _HIDDEN_TEMP: Final = re.compile(r"\.(\d+)\..*\.tmp")
 _NUMBER: Final = re.compile(r"\d{1,18}")
 _STATE_FILE: Final = re.compile(r"(\d{1,18})(?:_[^.]*)?\.(delta|snapshot|changelog|zip)")
+_COMPACT: Final = re.compile(r"(\d{1,18})\.compact")
 _SNAPSHOTS: Final = ("snapshot", "zip")
 _NO_OFFSET: Final = "-"
 _KNOWN_VERSIONS: Final = ("v1", "v2")
@@ -108,6 +109,8 @@ class CheckpointFolder:
     operators: dict[int, Operator] = field(default_factory=dict)
     source_files: dict[int, int] = field(default_factory=dict)
     """Number of log files of each source that keeps a log, by its number."""
+    compacted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The number of the newest file of such a log that has all of it (``N.compact``), and its size in bytes."""
     files: Files = field(default_factory=Files)
     problems: list[str] = field(default_factory=list)
 
@@ -280,6 +283,9 @@ def _walk(found: CheckpointFolder, path: Path) -> None:
             _add_state(found, path, parts, size)
         elif parts[0] == "sources" and len(parts) > 2 and _NUMBER.fullmatch(parts[1]):
             found.source_files[int(parts[1])] = found.source_files.get(int(parts[1]), 0) + 1
+            if len(parts) == 3 and (match := _COMPACT.fullmatch(name)) is not None:
+                newest = (int(match[1]), size)
+                found.compacted[int(parts[1])] = max(newest, found.compacted.get(int(parts[1]), newest))
 
 
 def _files(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:

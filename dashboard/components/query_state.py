@@ -8,7 +8,12 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import JobDetailOut
-from backend.contracts.checkpoint_folders import CheckpointFolderOut, FolderBatchOut, OperatorFilesOut
+from backend.contracts.checkpoint_folders import (
+    CheckpointFolderOut,
+    FolderBatchOut,
+    OperatorFilesOut,
+    SourceLogOut,
+)
 from backend.contracts.micro_batches import MicroBatchOut, OperatorStateOut
 from dashboard import routes, text
 from dashboard.components import cards
@@ -19,7 +24,7 @@ _STATE_HEADS = (
     "Operator", "Rows", "Updated", "Removed", "Dropped as late", "Memory", "Size", "State stores", "Commit, summed",
 )  # fmt: skip
 _OPERATOR_HEADS = (
-    "State of operator", "Size", "Partitions", "Largest partition", "Median partition", "Largest / median", "Files",
+    "State", "Size", "Partitions", "Largest partition", "Median partition", "Largest / median", "Files",
     "Deltas", "Snapshots", "Version", "Versions since a snapshot",
 )  # fmt: skip
 _PARTITION_HEADS = ("Partition", "Size", "Files", "Deltas", "Snapshots", "Version", "Newest snapshot")
@@ -72,7 +77,7 @@ def _folder(job: JobDetailOut, folder: CheckpointFolderOut) -> Component:
             [html.Code(folder.url), ", ", cards.age("read", folder.observed_at), f" by target {folder.target_name}"],
             className="hint",
         ),
-        cards.facts(_facts(folder)),
+        html.Div(cards.facts(_facts(folder)), className="spaced"),
     ]
     parts += [html.P(problem, className="spaced") for problem in folder.problems]
     if folder.operators:
@@ -84,7 +89,7 @@ def _folder(job: JobDetailOut, folder: CheckpointFolderOut) -> Component:
         parts += [_partitions(operator) for operator in folder.operators if operator.partition_count > 1]
     if folder.batches:
         parts.append(_batches(job, folder.batches))
-        parts += _offsets(folder.batches[-1])
+        parts += _sources(folder, folder.batches[-1])
     return cards.card(FOLDER_TITLE, parts, hint="names, sizes and times of its files, and its logs")
 
 
@@ -129,7 +134,7 @@ def _operator_row(operator: OperatorFilesOut) -> html.Tr:
     is_uneven = ratio is not None and largest is not None and ratio >= _UNEVEN and largest.size_bytes >= _UNEVEN_BYTES
     return html.Tr(
         [
-            html.Td([str(operator.number), html.Div(operator.name or "name not known", className="hint")]),
+            html.Td([f"Operator {operator.number}", html.Div(operator.name or "name not known", className="hint")]),
             _number(text.size(operator.size_bytes)),
             _number(text.count(operator.partition_count)),
             _number(text.MISSING if largest is None else f"{text.size(largest.size_bytes)} (no. {largest.number})"),
@@ -139,7 +144,7 @@ def _operator_row(operator: OperatorFilesOut) -> html.Tr:
             _number(text.count(operator.delta_count)),
             _number(text.count(operator.snapshot_count)),
             _number(text.count(operator.version)),
-            _number(text.count(operator.snapshot_lag)),
+            _number(text.count(operator.snapshot_lag) if operator.snapshot_count else "no snapshot"),
         ]
     )
 
@@ -148,7 +153,7 @@ def _partitions(operator: OperatorFilesOut) -> Component:
     rows = [
         html.Tr(
             [
-                html.Td(str(part.number)),
+                html.Td(f"Partition {part.number}"),
                 _number(text.size(part.size_bytes)),
                 _number(text.count(part.file_count)),
                 _number(text.count(part.delta_count)),
@@ -167,7 +172,7 @@ def _partitions(operator: OperatorFilesOut) -> Component:
 def _batches(job: JobDetailOut, batches: Sequence[FolderBatchOut]) -> Component:
     """Build the table of the newest batches. One that another channel reported too is linked to its page."""
     runs = {batch.checkpoint_id: batch.run_id for batch in job.batches}
-    heads = ("Batch", "Offsets asked", "Offsets written", "Committed")
+    heads = ("Batch", "Sources asked", "Offsets written", "Committed")
     rows = []
     for batch in reversed(batches):
         run = runs.get(batch.number)
@@ -188,19 +193,30 @@ def _batches(job: JobDetailOut, batches: Sequence[FolderBatchOut]) -> Component:
     return _table(heads, rows, numbers=())
 
 
-def _offsets(newest: FolderBatchOut) -> list[Component]:
-    if not newest.offsets:
+def _sources(folder: CheckpointFolderOut, newest: FolderBatchOut) -> list[Component]:
+    """Build the table of the sources: where the newest batch ends in each, and the log that a file source keeps."""
+    logs = {log.number: log for log in folder.source_logs}
+    count = max(len(newest.offsets), *(number + 1 for number in logs), 0)
+    if not count:
         return []
-    rows = [
-        html.Tr(
-            [
-                html.Td(str(number)),
-                html.Td(html.Code(text.short(offset, 160)) if offset else "none yet", title=offset),
-            ]
-        )
-        for number, offset in enumerate(newest.offsets)
-    ]
-    return [_table(("Source", f"Offset at the end of batch {newest.number}"), rows, numbers=())]
+    heads = ["Source", f"Offset at the end of batch {newest.number}"]
+    rows = []
+    for number in range(count):
+        offset = newest.offsets[number] if number < len(newest.offsets) else None
+        words = html.Code(text.short(offset, 160)) if offset else "none yet"
+        cells = [html.Td(f"Source {number}"), html.Td(words, title=offset)]
+        rows.append(html.Tr([*cells, *_log_cells(logs.get(number))] if logs else cells))
+    heads += ["Log files", "Newest whole log"] if logs else []
+    return [_table(heads, rows, numbers=heads[2:])]
+
+
+def _log_cells(log: SourceLogOut | None) -> list[html.Td]:
+    if log is None:
+        return [_number(text.MISSING), _number(text.MISSING)]
+    whole = (
+        text.MISSING if log.compact_number is None else f"{log.compact_number}.compact, {text.size(log.compact_bytes)}"
+    )
+    return [_number(text.count(log.file_count)), _number(whole)]
 
 
 def _table(heads: Sequence[str], rows: Sequence[html.Tr], *, numbers: Sequence[str] | None = None) -> Component:

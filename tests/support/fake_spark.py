@@ -13,6 +13,7 @@ from typing import Any
 
 from backend.contracts import api
 from backend.contracts.channels import BatchChannelOut, ChannelOut, ChannelValueOut, DisagreementOut
+from backend.contracts.checkpoint_folders import CheckpointFolderOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.links import LinkOut
 from backend.contracts.micro_batches import (
@@ -21,17 +22,20 @@ from backend.contracts.micro_batches import (
     BatchStateOut,
     BatchWorkOut,
     MicroBatchOut,
+    OperatorStateOut,
     StageWorkOut,
 )
 from backend.domain import spelling
 from backend.domain.batch_work import BatchWork, StageWork
 from backend.domain.channel import Channel
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.checkpoint_files import CheckpointFiles, FolderBatch, OperatorFiles, PartitionFiles, SourceLog
 from backend.domain.engines import SPARK
 from backend.domain.failure import FailureReason
-from backend.domain.micro_batch import BatchPhase, PressureSign
+from backend.domain.micro_batch import BatchPhase, OperatorState, PressureSign
 from backend.domain.observation import JobState
 from backend.domain.verdict import Basis, Confidence, Health, VerdictKind
+from backend.store.jobs.checkpoint_folders import FolderRecord
 from tests.support.fake_api import FakeApi
 
 TARGET = "tspark"
@@ -182,6 +186,8 @@ def _read_thrice(batch: MicroBatchOut) -> MicroBatchOut:
             )
         ]
         changes["work"] = _work(batch)
+        # The listener does not know them.
+        changes["channels"][1].values.append("Spark jobs")
     return batch.model_copy(update=changes)
 
 
@@ -206,7 +212,12 @@ def _work(batch: MicroBatchOut) -> BatchWorkOut:
     )  # fmt: skip
     stages = [StageWorkOut.of(stage) for stage in work.stages]
     return BatchWorkOut.of(
-        work, job_ids=list(work.job_ids), stages=stages, outside_ms=work.outside_ms(batch.duration_ms)
+        work,
+        job_ids=list(work.job_ids),
+        stages=stages,
+        outside_ms=work.outside_ms(batch.duration_ms),
+        channel=Channel.HISTORY_SERVER,
+        target_name=_NAMES[Channel.HISTORY_SERVER],
     )
 
 
@@ -220,7 +231,57 @@ def _state() -> BatchStateOut:
         upload_total_ms=None,
         store_count=2,
         snapshot_lag=None,
+        by_operator=[
+            OperatorStateOut.of(OperatorState("stateStoreSave", 4_000, 200, 0, 12, 1_000_000, 78_000, 2, 30)),
+            # This operator came with a version that did not report what it removed.
+            OperatorStateOut.of(OperatorState("dedupe", row_count=200, memory_bytes=48_576, store_count=2)),
+        ],
     )
+
+
+def _folder(now: datetime) -> CheckpointFolderOut:
+    """Return a folder of two operators: one of 200 partitions of which one is skewed, and one without a snapshot."""
+    batches = [
+        FolderBatch(
+            number=number,
+            is_committed=number < FAILED_BATCH,
+            triggered_at=_at(number, now) + timedelta(milliseconds=6),
+            offsets_at=_at(number, now) + timedelta(milliseconds=47),
+            committed_at=_at(number, now) + timedelta(milliseconds=5_940) if number < FAILED_BATCH else None,
+            offsets=(f'{{"clicks":{{"0":{1_000 * (number + 1)},"1":{998 * (number + 1)}}}}}', None),
+        )
+        for number in range(FAILED_BATCH - 3, FAILED_BATCH + 1)
+    ]
+    skewed = [
+        PartitionFiles(number=n, size_bytes=size, file_count=13, delta_count=11, snapshot_count=2, version=12,
+                       snapshot_version=10)
+        for n, size in ((41, 48_000_000), (7, 700_000), (112, 690_000), (3, 640_000))
+    ]  # fmt: skip
+    dedupe = [PartitionFiles(number=n, size_bytes=4_100, file_count=12, delta_count=12, snapshot_count=0, version=12)
+              for n in range(2)]  # fmt: skip
+    files = CheckpointFiles(
+        query_id="0b0b", offsets_count=13, commits_count=12, batches=tuple(batches),
+        watermark_at=_at(FAILED_BATCH - 1, now) - timedelta(seconds=10), file_count=2_650, small_count=2_438,
+        small_bytes=100_000, size_bytes=171_000_000, checksum_count=2_650, temporary_count=1, is_cut=False,
+        operators=(
+            OperatorFiles(
+                number=0, name="stateStoreSave", partition_count=200, file_count=2_600, size_bytes=170_000_000,
+                delta_count=2_200, snapshot_count=400, median_bytes=600_000, version=12, snapshot_lag=2,
+                partitions=tuple(skewed),
+            ),
+            OperatorFiles(
+                number=1, name=None, partition_count=2, file_count=24, size_bytes=8_200, delta_count=24,
+                snapshot_count=0, median_bytes=4_100, version=12, snapshot_lag=12, partitions=tuple(dedupe),
+            ),
+        ),
+        operator_count=2,
+        source_logs=(SourceLog(1, 7, 9, 84_000),),
+    )  # fmt: skip
+    record = FolderRecord(
+        target_id="tfolder", target_name="clicks-checkpoint", url="file:///srv/checkpoints/clicks-by-page", files=files,
+        observed_at=now - timedelta(seconds=20),
+    )  # fmt: skip
+    return CheckpointFolderOut.of(record, files)
 
 
 def _source(number: int, *, has_backlog: bool) -> BatchSourceOut:
@@ -311,6 +372,7 @@ def _detail(id_: str, name: str, checkpoints: list[api.CheckpointDetailOut], now
         batches=[c.batch for c in checkpoints if c.batch is not None][-10:],
         signs=[overrun, backlog],
         channels=[_channel(kind, now) for kind in (_NAMES if id_ == BEHIND else ())],
+        folders=[_folder(now)] if id_ == BEHIND else [],
     )  # fmt: skip
 
 

@@ -108,6 +108,7 @@ def _would_decide(facts: Facts, rhythm: Rhythm) -> tuple[str, ...]:
     every = f"in every {_ordinal(rhythm.period)} batch"
     return (
         f"{sink}: a file sink rewrites its log, and a table may be compacted, {every}",
+        "the query's checkpoint folder, as a target: the log of a file source has a file N.compact of such a batch",
         f"the driver's log of such a batch, and code of foreachBatch that does more {every}",
     )
 

@@ -146,6 +146,17 @@ def test_small_files_are_counted_without_checksums(made):
     assert (found.file_count, found.small_count, found.checksum_count) == (17, 16, 1)
 
 
+def test_the_log_of_a_file_source_has_its_newest_compaction(made):
+    for name, size in (("9.compact", 90), ("19.compact", 190), ("20", 10)):
+        made.write(f"sources/0/{name}", b"x" * size)
+    made.write("sources/1/3", b"x")
+
+    first, second = files_of(read_folder(str(made.path))).source_logs
+
+    assert (first.file_count, first.compact_number, first.compact_bytes) == (3, 19, 190)
+    assert (second.file_count, second.compact_number, second.compact_bytes) == (1, None, None)
+
+
 def test_a_copy_that_lost_the_times_of_its_files_has_none(made):
     for number in range(7):
         made.write(f"commits/{number}", "v1\n{}", NOW + timedelta(days=30))

@@ -61,6 +61,7 @@ def folder(**changed) -> CheckpointFolderOut:
         "offsets_count": 100, "commits_count": 99, "batches": batches, "watermark_at": None, "file_count": 1_200,
         "small_count": 900, "small_bytes": 100_000, "size_bytes": 300_000_000, "checksum_count": 1_200,
         "temporary_count": 2, "is_cut": False, "operators": [operator()], "operator_count": 1, "problems": [],
+        "source_logs": [{"number": 1, "file_count": 12, "compact_number": 29, "compact_bytes": 2_000}],
     }  # fmt: skip
     return CheckpointFolderOut.model_validate(values | changed)
 
@@ -103,7 +104,8 @@ def test_the_folder_says_its_batches_offsets_and_small_files():
     for words in (
         "file:///srv/orders", "by target orders", "Newest offsets batch 13", "Newest commit batch 12",
         "1 200", "900 (75 %)",
-        "Unfinished writes 2", "batch 13", "not yet", '{"t":{"0":5}}', "none yet",
+        "Unfinished writes 2", "batch 13", "not yet", '{"t":{"0":5}} – –',
+        "none yet 12 29.compact, 2.0 kB",
     ):  # fmt: skip
         assert words in said, (words, said)
 
@@ -144,7 +146,9 @@ def test_what_could_not_be_read_is_said():
 
 
 def test_a_folder_before_its_first_batch_has_missing_numbers_and_no_zero():
-    said = shown(folders=[folder(batches=[], operators=[], operator_count=0, offsets_count=0, commits_count=0)])
+    said = shown(
+        folders=[folder(batches=[], operators=[], operator_count=0, offsets_count=0, commits_count=0, source_logs=[])]
+    )
 
     assert "Newest offsets –" in said
     assert "Newest commit –" in said

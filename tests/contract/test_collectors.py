@@ -70,6 +70,6 @@ def test_observations_from_spark_pushes_are_valid_and_have_only_what_the_engine_
 
 
 def test_what_a_listener_of_spark_pushes_is_marked_and_what_a_collector_reads_is_not() -> None:
-    assert [e.is_pushed for e in SPARK.engines] == [True, False, False, False]
+    assert [e.is_pushed for e in SPARK.engines] == [True, False, False, False, False]
     assert len({e.source for e in SPARK.engines}) == len(SPARK.engines)
     assert not any(e.is_pushed for e in FLINK.engines)

@@ -37,6 +37,10 @@ def test_the_pages_of_a_spark_job_show_its_batches_and_its_week_without_overlaps
         expect(page.locator("#trend-source")).to_contain_text("computed from the checkpoints")
         expect(page.locator("#pipeline-state")).to_have_text("the last rollup failed")
         assert "no space left on device" in (page.get_attribute("#pipeline-state", "title") or "")
+        expect(page.locator("#job-batch-work")).to_contain_text("Reported by: history server")
+        expect(page.locator("#job-query-state h2")).to_have_text(["State by operator", "Checkpoint folder"])
+        page.locator("#job-query-state summary").first.click()
+        expect(page.locator("#job-query-state details[open]")).to_contain_text("Partition 41")
         assert overflowing(page) == []
         assert small_targets(page) == []
         _resize(page, "job")

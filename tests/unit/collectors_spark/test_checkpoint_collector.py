@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.spark_checkpoints import QUERY, MadeCheckpoint
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 11, 21, 10, 5, tzinfo=UTC)
+RECORDED = Path(__file__).resolve().parents[2] / "contract" / "recordings_spark_checkpoints"
 
 
 class Clock:
@@ -116,6 +118,25 @@ async def test_the_test_of_a_connection_says_which_query_it_is(made):
     found = await probe(f"file://{made.path}", 5.0, reach=ANYWHERE)
 
     assert found.summary == f"Checkpoint folder of the query {QUERY}; batch 7 is the newest"
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "partitions", "deltas", "snapshots"),
+    [
+        ("spark-2.1.0", [0, 1], 7, 10, 0),
+        ("spark-2.3.1-inconsistent", [1, 2, 4], None, None, None),
+        ("spark-3.2.0", [0, 1], 5, 10, 0),
+        ("spark-4.0.0", [2], 5, 5, 0),
+    ],
+)
+def test_the_folders_of_sparks_own_tests_are_kept(name, numbers, partitions, deltas, snapshots):
+    found = files_of(read_folder(str(RECORDED / name)))
+
+    assert [b.number for b in found.batches] == numbers
+    assert all(len(b.offsets) >= 1 for b in found.batches)
+    assert [(o.partition_count, o.delta_count, o.snapshot_count) for o in found.operators[:1]] == (
+        [] if partitions is None else [(partitions, deltas, snapshots)]
+    )
 
 
 def test_the_state_is_counted_by_operator_and_partition(made):

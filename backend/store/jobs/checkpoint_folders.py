@@ -57,22 +57,13 @@ async def write_folders(cursor: Cursor, observations: Iterable[Observation]) -> 
         {
             "target_id": observation.target_id,
             "query_id": clean(folder.query_id),
-            "files": dump(_cleaned(_FILES.dump_python(folder, mode="json"))),
+            "files": dump(folder),
             "observed_at": observation.observed_at,
         }
         for observation, folder in sorted(found, key=lambda one: one[0].target_id)
     ]
     if rows:
         await cursor.executemany(_WRITE, rows)
-
-
-def _cleaned(value: object) -> object:
-    """Return a JSON value whose texts can be stored."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_cleaned(one) for one in value]
-    return {name: _cleaned(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 async def folders_of(connection: AsyncConnection, query_id: str) -> list[FolderRecord]:

@@ -172,7 +172,7 @@ def test_the_spark_jobs_are_from_the_channel_that_has_them_and_are_never_compare
 
     assert dict(joined_of(report(Channel.LISTENER), of_driver).origins)["Spark jobs"] == "driver"
     assert dict(joined_of(report(Channel.LISTENER), of_driver, of_log).origins)["Spark jobs"] == "event logs"
-    assert differences(of_driver, of_log) == {}
+    assert differences(of_driver, of_log, report(Channel.HISTORY_SERVER, work=BatchWork(job_count=4))) == {}
 
 
 def test_the_spark_jobs_of_a_batch_that_failed_afterwards_are_from_the_channel_of_its_execution():

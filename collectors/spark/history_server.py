@@ -1,35 +1,29 @@
 """A history server of Spark as a source of event logs: lists applications, and parses a log while it arrives.
 
-Unpacking and parsing take a while, so a thread does both. It asks the event loop for the next bytes when it needs them.
-So no more than a few pieces of a log are in memory, however large it is.
+How a log is parsed while it arrives is in ``arriving``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 from backend.domain.engines import SPARK_HISTORY, EngineCapabilities
-from backend.domain.errors import TargetProtocolError, UpstreamError
+from backend.domain.errors import TargetProtocolError
 from collectors.flink.document import Document
 from collectors.spark import applications
 from collectors.spark.applications import Attempt
+from collectors.spark.arriving import FAILURES, WAIT_S, WHOLE_S, parsed, reason_of
 from collectors.spark.log_source import Cost, LogFailedError
-from collectors.spark.log_stream import LogRead, LogRefusedError, read_archive
+from collectors.spark.log_stream import LogRead, read_archive
 
 _ACCEPT: Final = "application/octet-stream, application/zip;q=0.9, application/json;q=0.1"
-_WAIT_S: Final = 30.0
-_WHOLE_S: Final = 900.0
-"""A server that sends a byte now and then must not keep a thread for ever."""
-_RATE_PERIOD_S: Final = 30.0
-_RATE_BYTES: Final = 64 * 1024
-"""A server that sends fewer bytes of a log within ``_RATE_PERIOD_S`` is given up, so that others get its thread."""
 _NOT_FOUND: Final = 404
 _THREADS: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="event-log")
 """Threads of their own, so that large logs never keep other work of the process waiting."""
@@ -57,38 +51,6 @@ class SparkTransport(Protocol):
     ) -> AbstractAsyncContextManager[Callable[[int], Awaitable[bytes]]]:
         """Open a response of any size; see ``collectors.flink.client.AiohttpTransport``."""
         ...
-
-
-class _StoppedError(Exception):
-    """The reading was given up."""
-
-
-class _TooSlowError(Exception):
-    """The log arrives too slowly."""
-
-
-@dataclass(slots=True)
-class _Pace:
-    """Counts the bytes of a log, and the time that its server takes for them. The time of the parser is not counted."""
-
-    waited_s: float = 0.0
-    byte_count: int = 0
-
-    async def taken(self, read: Callable[[int], Awaitable[bytes]], size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            _TooSlowError: the server has sent too few within ``_RATE_PERIOD_S``.
-        """
-        began_s = time.monotonic()
-        piece = await read(size)
-        self.waited_s += time.monotonic() - began_s
-        self.byte_count += len(piece)
-        if self.waited_s >= _RATE_PERIOD_S:
-            if piece and self.byte_count < _RATE_BYTES:
-                raise _TooSlowError
-            self.waited_s, self.byte_count = 0.0, 0
-        return piece
 
 
 @dataclass(slots=True)
@@ -159,35 +121,12 @@ async def _fetched(transport: SparkTransport, attempt: Attempt, found: LogRead, 
     Raises:
         LogFailedError: the log was not read to its end.
     """
-    loop = asyncio.get_running_loop()
-    is_stopped = False
-    pace = _Pace()
     try:
         async with (
-            asyncio.timeout(_WHOLE_S),
-            transport.stream(f"{attempt.path}/logs", accept=_ACCEPT, wait_s=_WAIT_S) as read,
+            asyncio.timeout(WHOLE_S),
+            transport.stream(f"{attempt.path}/logs", accept=_ACCEPT, wait_s=WAIT_S) as read,
         ):
-
-            async def ask(size: int) -> bytes:
-                if is_stopped:
-                    raise _StoppedError
-                return await pace.taken(read, size)
-
-            def pull(size: int) -> bytes:
-                return asyncio.run_coroutine_threadsafe(ask(size), loop).result(2 * _WAIT_S)
-
-            work = loop.run_in_executor(_THREADS, read_archive, pull, found, before)
-            # If the reading is given up, nobody waits for the thread.
-            work.add_done_callback(lambda done: done.cancelled() or done.exception())
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                is_stopped = True
-                raise
-    except (LogRefusedError, UpstreamError, TimeoutError, _TooSlowError) as error:
-        reason = error.reason if isinstance(error, LogRefusedError) else str(error)
-        if isinstance(error, TimeoutError):
-            reason = f"it did not arrive within {_WHOLE_S / 60:g} min"
-        if isinstance(error, _TooSlowError):
-            reason = f"it arrives too slowly, with less than {_RATE_BYTES // 1024} KiB in {_RATE_PERIOD_S:g} s"
+            await parsed(read, partial(read_archive, found=found, before=before), _THREADS)
+    except FAILURES as error:
+        reason = reason_of(error)
         raise LogFailedError(f"the event log of {attempt.name} ({attempt.app_id}) cannot be read: {reason}") from None

@@ -407,7 +407,7 @@ class Hanging(Handler):
 
 
 async def test_a_log_that_never_ends_keeps_no_thread_for_ever(monkeypatch):
-    monkeypatch.setattr("collectors.spark.history_server._WHOLE_S", 0.3)
+    monkeypatch.setattr("collectors.spark.history_server.WHOLE_S", 0.3)
     async with watching(rolling(lines(-1, 0)), handler=Hanging) as watch:
         with pytest.raises(TargetProtocolError, match="it did not arrive within"):
             await watch.poll()

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
-from collectors.spark import history_server
+from collectors.spark import arriving, history_server
 from collectors.spark.log_folder import LogFolder
 from tests.contract.test_spark_history import Handler, job_of, lines, numbers_of, rolling, watching
 from tests.support.spark_history import Application, zipped
@@ -36,7 +36,7 @@ class Dripping(Handler):
 
 
 async def test_a_server_that_sends_a_log_too_slowly_is_given_up(monkeypatch):
-    monkeypatch.setattr("collectors.spark.history_server._RATE_PERIOD_S", 0.3)
+    monkeypatch.setattr("collectors.spark.arriving._RATE_PERIOD_S", 0.3)
     async with watching(rolling(lines(-1, 0)), handler=Dripping) as watch:
         with pytest.raises(TargetProtocolError, match="it arrives too slowly, with less than 64 KiB in 0"):
             await watch.poll()
@@ -45,8 +45,8 @@ async def test_a_server_that_sends_a_log_too_slowly_is_given_up(monkeypatch):
 @pytest.mark.parametrize(("is_behind", "said"), [(True, []), (False, ["slow"])])
 async def test_only_the_time_of_the_server_counts_for_its_rate(is_behind, said, monkeypatch):
     now_s = 0.0
-    monkeypatch.setattr("collectors.spark.history_server.time.monotonic", lambda: now_s)
-    pace = history_server._Pace()
+    monkeypatch.setattr("collectors.spark.arriving.time.monotonic", lambda: now_s)
+    pace = arriving._Pace()
 
     async def read(size: int) -> bytes:
         nonlocal now_s
@@ -58,7 +58,7 @@ async def test_only_the_time_of_the_server_counts_for_its_rate(is_behind, said, 
         now_s += 16
         try:
             await pace.taken(read, 1)
-        except history_server._TooSlowError:
+        except arriving.TooSlowError:
             slow = ["slow"]
     assert slow == said
 

@@ -13,10 +13,12 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_U
 WORKDIR /build
 # An environment of its own: the import packages have generic names.
 RUN python -m venv /opt/barrierscope
-COPY requirements.txt requirements-spark.txt ./
+COPY requirements.txt requirements-spark.txt requirements-s3.txt ./
 RUN /opt/barrierscope/bin/python -m pip install --no-compile --require-hashes -r requirements.txt
 # Spark and a Java runtime, for the role `pipeline`; PySpark comes as source and is built with what is locked above.
 RUN /opt/barrierscope/bin/python -m pip install --no-compile --no-build-isolation --require-hashes -r requirements-spark.txt
+# Event logs of Spark in S3.
+RUN /opt/barrierscope/bin/python -m pip install --no-compile --require-hashes -r requirements-s3.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY backend ./backend
 COPY collectors ./collectors

@@ -61,6 +61,24 @@ class Credentials:
             by_name["Authorization"] = self._basic(options.basic)
         return by_name
 
+    def pair(self) -> tuple[str, str] | None:
+        """Return the user and the password, or None if there are none. Raises ``CredentialError``."""
+        basic = self._reach.options.basic
+        return None if basic is None else (basic.user, self._value(basic.password))
+
+    def ca_path(self) -> str | None:
+        """Return the path of the file with the trusted authorities, or None for those of the system.
+
+        Raises:
+            CredentialError: the file cannot be read.
+        """
+        ca = self._reach.options.ca
+        if ca is None:
+            return None
+        path = self._path(ca)
+        self._looked_at("ca", path)
+        return path
+
     def proxy(self) -> ProxyAt | None:
         """Return the proxy, or None if there is none. Raises ``CredentialError``."""
         proxy = self._reach.options.proxy

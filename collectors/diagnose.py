@@ -104,7 +104,7 @@ def run(
         raise InvalidInputError([problem], what="option") from None
     if logs or event_logs or not url:
         asked = partial(ask, url, job=job, is_quick=is_quick, deadline_s=deadline_s, reach=reach) if url else None
-        return diagnose_files(wanted, logs, event_logs, ask=asked, observe=observe)
+        return diagnose_files(wanted, logs, event_logs, ask=asked, observe=observe, reach=reach)
     return finish(ask(url, job=job, is_quick=is_quick, deadline_s=deadline_s, reach=reach), wanted)
 
 

@@ -44,7 +44,8 @@ def diagnose(
         typer.Option(
             "--event-log",
             metavar="FILE",
-            help="Event log of a Spark application, plain, .gz or zstd, or a folder (rolling). May be repeated.",
+            help="Event log of a Spark application, plain, .gz or zstd, or a folder (rolling), also s3://BUCKET/PREFIX"
+            " and webhdfs://USER@HOST:PORT/PATH. May be repeated.",
         ),
     ] = None,
     spark_checkpoints: Annotated[

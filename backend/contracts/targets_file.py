@@ -33,7 +33,7 @@ from backend.domain.declared_target import DeclaredLink, DeclaredTarget
 from backend.domain.discovery import DeclaredFile, Discovery
 from backend.domain.engines import SPARK
 from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.domain.target_url import is_folder, normalised_folder, normalised_url
+from backend.domain.target_url import is_folder, is_store, normalised_folder, normalised_store, normalised_url
 
 SIZE_MAX_BYTES: Final = 2 * 2**20
 TARGETS_MAX: Final = 5_000
@@ -170,6 +170,8 @@ def _parts(field: str) -> Place:
 def _declared(target: TargetDoc, folder: Path) -> DeclaredTarget:
     if is_folder(target.url):
         url = host = _folder(target)
+    elif is_store(target.url):
+        url = host = _store(target)
     else:
         url, host = normalised_url(target.url)
     ui_url = None if target.ui_url is None else normalised_url(target.ui_url, field="ui_url")[0]
@@ -195,6 +197,14 @@ def _folder(target: TargetDoc) -> str:
     if target.connection is not None:
         raise InvalidInputError([FieldProblem("connection", "is of no use, because the url is a folder", "none")])
     return normalised_folder(target.url)
+
+
+def _store(target: TargetDoc) -> str:
+    """Return the address of a folder of event logs in a store, which only the operator may declare."""
+    if target.kind != SPARK.kind:
+        problem = f"is a folder of a store, which no target of kind {target.kind} is"
+        raise InvalidInputError([FieldProblem("url", problem, "spark")])
+    return normalised_store(target.url)
 
 
 def _wrong_fields(error: ValidationError) -> Iterator[tuple[Place, str, str | None]]:

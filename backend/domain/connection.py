@@ -28,6 +28,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _PATH_MAX = 1000
 HEADERS_MAX: Final = 20
+_WITHOUT_TLS: Final = {"http": "https", "webhdfs": "swebhdfs"}
+_OF_S3: Final = {"basic", "ca"}
 # The client sets these headers itself, and a second value would change where a request or its body ends.
 _OWN_HEADERS: Final = frozenset(
     {
@@ -199,9 +201,13 @@ def problems_of(options: ConnectionOptions, url: str) -> tuple[FieldProblem, ...
         for name, reference in options.references
         if name in ("ca", "certificate", "key") and reference.kind is not ReferenceKind.FILE
     ]
-    if options.has_tls and url.startswith("http://"):
+    if options.has_tls and (scheme := url.partition("://")[0]) in _WITHOUT_TLS:
         names = [n for n in ("ca", "certificate", "key", "server_name") if getattr(options, n) is not None]
-        problems.append(FieldProblem(names[0], "is used by TLS only, and the address begins with http://", "https://"))
+        problem = f"is used by TLS only, and the address begins with {scheme}://"
+        problems.append(FieldProblem(names[0], problem, f"{_WITHOUT_TLS[scheme]}://"))
+    if url.startswith("s3://"):
+        others = sorted(options.document().keys() - _OF_S3)
+        problems += [FieldProblem(name, "is not used for S3", " and ".join(sorted(_OF_S3))) for name in others]
     problems += _header_problems(options)
     return tuple(problems)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from posixpath import normpath
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -10,6 +11,14 @@ from backend.domain.address_rules import is_host
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 _PORTS: Final = {"http": 80, "https": 443}
+_S3: Final = ("s3", "s3a", "s3n")
+"""The second and third are names that Hadoop has for the first."""
+_WEBHDFS_PORTS: Final = {"webhdfs": 9870, "swebhdfs": 9871}
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
+_HDFS_USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
+_PATH_MAX: Final = 1000
+STORES: Final = "s3://BUCKET/PREFIX, webhdfs://[USER@]HOST:PORT/PATH or swebhdfs://[USER@]HOST:PORT/PATH"
+"""The addresses of folders in stores."""
 
 
 def normalised_url(text: str, *, what: str = "target", field: str = "url") -> tuple[str, str]:
@@ -66,6 +75,63 @@ def normalised_folder(text: str) -> str:
         problem = "has a part .. or a control character"
         raise InvalidInputError([FieldProblem("url", problem, allowed)], what="target")
     return "file://" + (normpath(path))
+
+
+def is_store(url: str) -> bool:
+    """Return whether an address is that of a folder in a store that many machines read: S3 or HDFS."""
+    return _scheme(url) in (*_S3, *_WEBHDFS_PORTS, "hdfs")
+
+
+def _scheme(url: str) -> str:
+    return url.strip().partition("://")[0].lower()
+
+
+def normalised_store(text: str, *, what: str = "target", field: str = "url") -> str:
+    """Return the address of a folder in a store in the form in which it is stored and compared.
+
+    S3 has ``s3://BUCKET/PREFIX``, and HDFS ``webhdfs://USER@HOST:PORT/PATH``, with ``swebhdfs`` for TLS. Only the
+    operator may declare one. ``normalised_url`` refuses it.
+
+    Raises:
+        InvalidInputError: ``text`` is no such address. The error does not repeat ``text``.
+    """
+    scheme = _scheme(text)
+
+    def refused(problem: str) -> InvalidInputError:
+        return InvalidInputError([FieldProblem(field, problem, STORES)], what=what)
+
+    if scheme == "hdfs":
+        raise refused("is an address of HDFS' own protocol, and HDFS is read through its REST (dfs.webhdfs.enabled)")
+    try:
+        parts = urlsplit(text.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise refused("is not an address") from None
+    if parts.query or parts.fragment or "?" in text or "#" in text:
+        raise refused("has a query or fragment")
+    path = parts.path.rstrip("/")
+    if len(path) > _PATH_MAX or any(not c.isprintable() for c in text.strip()):
+        raise refused("is too long or holds a control character")
+    if any(part in ("", ".", "..") for part in path.split("/")[1:]):
+        raise refused("has an empty part, or a part . or ..")
+    if parts.password is not None:
+        raise refused("holds a password, which would be stored in plain text")
+    if scheme in _S3:
+        if (
+            parts.username is not None
+            or port is not None
+            or not _BUCKET.fullmatch(parts.netloc)
+            or ".." in parts.netloc
+        ):
+            raise refused("has no bucket")
+        return f"s3://{parts.netloc}{path}"
+    if not host or not is_host(host) or port == 0:
+        raise refused("has no host")
+    if parts.username is not None and not _HDFS_USER.fullmatch(parts.username):
+        raise refused("has a user whose name is none of HDFS")
+    user = "" if parts.username is None else f"{parts.username}@"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{user}{shown}:{port or _WEBHDFS_PORTS[scheme]}{path}"
 
 
 def _refused(problem: str, what: str, field: str) -> InvalidInputError:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from backend.analysis.assembling import EXCEPTIONS_COUNT
 from backend.analysis.measures.evidence import JobEvidence
+from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.fail_on import FailOn
 from backend.domain.observation import JobObservation
@@ -53,6 +54,7 @@ def diagnose_files(
     *,
     ask: Ask | None = None,
     observe: Observe | None = None,
+    reach: Reach = ANYWHERE,
 ) -> int:
     """Print what the files prove. Return 0 if they prove anything about a job, else 1, and the code of ``--fail-on``.
 
@@ -62,7 +64,7 @@ def diagnose_files(
         InvalidInputError: nothing to read is named, a file cannot be read, or no job has the wanted name or id.
     """
     if event_logs and not logs and ask is None:
-        return _of_event_logs(wanted, event_logs, observe)
+        return _of_event_logs(wanted, event_logs, observe, reach)
     if event_logs:
         problem = FieldProblem("--event-log", "event logs of Spark are read alone", "neither a URL nor --log with them")
         raise InvalidInputError([problem], what="option")
@@ -82,11 +84,11 @@ def diagnose_files(
     return _joined(wanted, answer, ask)
 
 
-def _of_event_logs(wanted: Wanted, event_logs: Sequence[str], observe: Observe | None) -> int:
+def _of_event_logs(wanted: Wanted, event_logs: Sequence[str], observe: Observe | None, reach: Reach) -> int:
     """Print the diagnosis of the queries in event logs of Spark."""
     if observe is None:
         raise AssertionError("the command line gives the parser of Spark's events")
-    answer = read_event_logs(event_logs, observe, job=wanted.job)
+    answer = read_event_logs(event_logs, observe, job=wanted.job, reach=reach)
     if answer.jobs:
         return finish(answer, wanted)
     for line in (*answer.problems, "the event log has no event of a streaming query"):

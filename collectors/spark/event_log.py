@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Final
 
 from backend.contracts import spark as wire
+from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.engines import SPARK
 from backend.domain.observation import JobObservation
+from backend.domain.target_url import is_store
 from collectors.diagnosis_print import Answer
 from collectors.file_blocks import blocks, files_of, long_lines
 from collectors.spark.judged import chosen, judged
 from collectors.spark.log_events import LogParser, run_of, wanted
 from collectors.spark.log_stream import is_compacted
 from collectors.spark.stage_events import Run, WorkReader, is_of_work
+from collectors.spark.stored_logs import stored_logs
 from collectors.spark.works import Works, with_works
 from collectors.step_line import StepLine
 
@@ -57,6 +60,14 @@ class _Read:
         elif before is None or (folder, index - 1) != before[:2]:
             self.works.reader.gap()
 
+    def file(self, name: str, parts: Iterator[bytes]) -> None:
+        """Read a file, whose unpacked content ``parts`` are."""
+        self.begin(name)
+        for line in long_lines(parts, wanted):
+            self.take(line)
+        if is_compacted(name):
+            self.works.reader.gap()
+
     def take(self, line: bytes) -> None:
         """Take what a line has."""
         if is_of_work(line):
@@ -79,23 +90,31 @@ def is_event_log(path: Path) -> bool:
     return not path.name.startswith((".", "appstatus", "_")) and path.suffix != ".crc"
 
 
-def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None) -> Answer:
-    """Read the event logs, and diagnose the newest run of each query.
+def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None, reach: Reach = ANYWHERE) -> Answer:
+    """Read the event logs, and diagnose the newest run of each query. ``reach`` is for those in S3 and HDFS.
 
     Raises:
         InvalidInputError: a file cannot be read, or no query has the name or id ``job``.
+        TargetUnavailableError, TargetProtocolError: a store does not answer, or not as it should.
     """
     began_s = time.monotonic()
-    files = sorted(files_of(names, option=OPTION, wanted=is_event_log), key=_order)
     read = _Read()
+    request_count = 0
+    local = [name for name in names if not is_store(name)]
+    files = sorted(files_of(local, option=OPTION, wanted=is_event_log), key=_order) if local else []
     with StepLine() as show_step:
         for name in files:
             show_step(f"reading {Path(name).name}")
-            read.begin(name)
-            for line in long_lines(blocks(name, lambda *_: None), wanted):
-                read.take(line)
-            if is_compacted(name):
-                read.works.reader.gap()
+            read.file(name, blocks(name, lambda *_: None))
+        for name in names:
+            if not is_store(name):
+                continue
+            show_step("listing event logs")
+            with stored_logs(name, option=OPTION, reach=reach) as logs:
+                for log in sorted(logs, key=lambda log: _order(log.name)):
+                    show_step(f"reading {Path(log.name).name}")
+                    read.file(log.name, log.blocks())
+                request_count += logs[0].files.cost.request_count
     runs = [
         with_works(o, read.works.chosen.get(key, {}), read.parser)
         for key, events in read.runs.items()
@@ -104,11 +123,11 @@ def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None) 
     jobs = judged(runs, chosen(runs, job), heard=partial(_heard, read), version=read.parser.version)
     broken = read.parser.broken_count
     return Answer(
-        url=", ".join(read.parser.applications[:3]) or Path(files[0]).name,
+        url=", ".join(read.parser.applications[:3]) or Path([*files, *names][0]).name,
         engine=" ".join(w for w in (SPARK.name, read.parser.version) if w),
         jobs=jobs,
         problems=(f"{broken} event{'' if broken == 1 else 's'} could not be read and are left out",) if broken else (),
-        request_count=0,
+        request_count=request_count,
         took_s=time.monotonic() - began_s,
         as_of=max(read.parser.ends.values(), default=datetime.fromtimestamp(0, UTC)),
     )

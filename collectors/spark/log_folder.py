@@ -32,10 +32,10 @@ _log = structlog.get_logger(__name__)
 
 _THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log-folder")
 """Not those of the history servers, so that a slow server keeps no folder waiting."""
-_ROLLING: Final = "eventlog_v2_"
-_OPEN: Final = ".inprogress"
-_CODECS: Final = (".zstd", ".lz4", ".snappy", ".lzf")
-_LISTED_MAX: Final = 20_000
+ROLLING: Final = "eventlog_v2_"
+OPEN: Final = ".inprogress"
+CODECS: Final = (".zstd", ".lz4", ".snappy", ".lzf")
+LISTED_MAX: Final = 20_000
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Listed:
             entries = f"{self.unreadable_count:,} {'entry' if self.unreadable_count == 1 else 'entries'}"
             problems.append(f"{entries} of the folder cannot be read (such as {self.unreadable})")
         if self.left_out_count:
-            problems.append(f"the oldest {self.left_out_count:,} of more than {_LISTED_MAX:,} logs are left out")
+            problems.append(f"the oldest {self.left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
         return ", ".join(problems) or None
 
 
@@ -129,7 +129,7 @@ def _logs(folder: Path) -> _Listed:
     """Return the logs that count most: those that are still written, then the newest. The others are counted."""
     listed = _Listed()
     listed.attempts = heapq.nsmallest(
-        _LISTED_MAX, _each(folder, listed), key=lambda a: (a.ended_at is not None, -a.updated_ms)
+        LISTED_MAX, _each(folder, listed), key=lambda a: (a.ended_at is not None, -a.updated_ms)
     )
     listed.left_out_count = listed.count - len(listed.attempts)
     return listed
@@ -157,25 +157,26 @@ def _log_of(entry: os.DirEntry[str]) -> Attempt | None:
     """Return the log that an entry of the folder is; None if it is none."""
     if entry.is_file(follow_symlinks=False) and index_of(entry.name) is not None:
         status = entry.stat(follow_symlinks=False)
-        return _attempt(_id_of(entry.name), status.st_mtime, is_open=entry.name.endswith(_OPEN))
-    if entry.is_dir(follow_symlinks=False) and entry.name.startswith(_ROLLING):
+        return attempt_of(id_of(entry.name), round(1000 * status.st_mtime), is_open=entry.name.endswith(OPEN))
+    if entry.is_dir(follow_symlinks=False) and entry.name.startswith(ROLLING):
         names = os.listdir(entry.path)
         times = [os.lstat(os.path.join(entry.path, name)).st_mtime for name in names]
-        is_open = any(name.endswith(_OPEN) for name in names)
+        is_open = any(name.endswith(OPEN) for name in names)
         if times:
-            return _attempt(entry.name.removeprefix(_ROLLING), max(times), is_open=is_open)
+            return attempt_of(entry.name.removeprefix(ROLLING), round(1000 * max(times)), is_open=is_open)
     return None
 
 
-def _attempt(app_id: str, changed_s: float, *, is_open: bool) -> Attempt:
-    updated_ms = round(1000 * changed_s)
+def attempt_of(app_id: str, updated_ms: int, *, is_open: bool) -> Attempt:
+    """Return a log as an attempt of its application. One that is still written is that of a running application."""
     at = from_epoch_ms(updated_ms)
     return Attempt(app_id, None, app_id, at, None if is_open else at, updated_ms, is_named=False)
 
 
-def _id_of(name: str) -> str:
-    base = name.removesuffix(_OPEN)
-    for codec in _CODECS:
+def id_of(name: str) -> str:
+    """Return the id of the application whose log is the file ``name``."""
+    base = name.removesuffix(OPEN)
+    for codec in CODECS:
         base = base.removesuffix(codec)
     return base
 
@@ -189,7 +190,7 @@ def _read_log(folder: Path, app_id: str, found: LogRead, before: Mapping[int, in
 
 
 def _files(folder: Path, app_id: str) -> Iterator[tuple[int, Path]]:
-    rolling = folder / f"{_ROLLING}{app_id}"
+    rolling = folder / f"{ROLLING}{app_id}"
     if rolling.is_dir():
         for path in rolling.iterdir():
             index = index_of(path.name)
@@ -197,8 +198,8 @@ def _files(folder: Path, app_id: str) -> Iterator[tuple[int, Path]]:
                 yield index, path
         return
     # The name changes when the application ends.
-    for codec in ("", *_CODECS):
-        for suffix in ("", _OPEN):
+    for codec in ("", *CODECS):
+        for suffix in ("", OPEN):
             path = folder / f"{app_id}{codec}{suffix}"
             if path.exists():
                 yield 0, path

@@ -141,7 +141,7 @@ def read_file(read: Read, found: LogRead, index: int, skip: int, *, begin: int =
     if not is_next:
         works.reader.gap()
     found.last = index
-    for line, end in _lines(_checked(_unpacked(read), found), skip, begin):
+    for line, end in _lines(_checked(unpacked(read), found), skip, begin):
         position = end
         if is_of_work(line):
             read_work(line)
@@ -207,7 +207,12 @@ def _blocks(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _unpacked(read: Read) -> Iterator[bytes]:
+def unpacked(read: Read) -> Iterator[bytes]:
+    """Yield the unpacked content of a file in pieces.
+
+    Raises:
+        LogRefusedError: it is no event log, or its codec cannot be read.
+    """
     head = read(PIECE_BYTES)
     codec = next((name for mark, name in _UNREADABLE.items() if head.startswith(mark)), None)
     if codec is not None:

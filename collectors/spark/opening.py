@@ -1,4 +1,4 @@
-"""Opens what a target of kind ``spark`` is: a history server, a driver, or a folder of event logs or a checkpoint."""
+"""Opens what a target of kind ``spark`` is: a server of Spark, a folder of event logs (also remote) or a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backend.domain.connection import Reach
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation
-from backend.domain.target_url import is_folder
+from backend.domain.target_url import is_folder, is_store
 from collectors.base import Effort, KnownRuns
 from collectors.flink.client import open_transport
 from collectors.spark.applications import is_driver
@@ -26,6 +26,10 @@ from collectors.spark.collector import LogCollector, LogOptions, Start, tasks
 from collectors.spark.driver import DriverCollector
 from collectors.spark.history_server import HistoryServer
 from collectors.spark.log_folder import LogFolder
+from collectors.spark.remote_files import RemoteFiles
+from collectors.spark.remote_folder import RemoteFolder
+from collectors.spark.s3_files import open_s3
+from collectors.spark.webhdfs_files import open_webhdfs
 
 ENGINE: Final = "Spark"
 
@@ -35,7 +39,7 @@ class SparkCollector:
     """Implements ``Collector``. What answers is known after the first poll, and asked for again if it changes."""
 
     server: HistoryServer | None
-    folder: LogFolder | None
+    folder: LogFolder | RemoteFolder | None
     target_id: TargetId
     known: KnownRuns
     start: Start
@@ -89,7 +93,7 @@ class SparkCollector:
             now = from_epoch_ms(max(0, *(attempt.updated_ms for attempt in listed)))
         return await self.logs.observe(listed, now, began_s)
 
-    def _log_collector(self, source: HistoryServer | LogFolder) -> LogCollector:
+    def _log_collector(self, source: HistoryServer | LogFolder | RemoteFolder) -> LogCollector:
         return LogCollector(source, self.target_id, self.known, self.monotonic_s, self.start, self.options)
 
 
@@ -111,20 +115,22 @@ async def opened(
     """
     wanted = options or LogOptions()
     async with tasks() as start:
-        if is_folder(url):
+        if is_folder(url) or is_store(url):
             if not may_be_folder:
                 problem = FieldProblem(
                     "url", "is a folder, which only the targets file may name", "http:// or https://"
                 )
                 raise InvalidInputError([problem], what="target")
-            path = Path(url.removeprefix("file://"))
-            collector = SparkCollector(None, LogFolder(path), target_id, known, start, wanted)
-            # Whether it has logs or is a checkpoint folder is seen at each poll: it may be empty at first.
-            collector.checkpoint = CheckpointCollector(path, target_id, collector.monotonic_s)
-            try:
-                yield collector
-            finally:
-                collector.close()
+            async with open_folder(url, timeout_s=timeout_s, reach=reach) as folder:
+                collector = SparkCollector(None, folder, target_id, known, start, wanted)
+                if not is_store(url):
+                    # Whether it has logs or is a checkpoint folder is seen at each poll: it may be empty at first.
+                    path = Path(url.removeprefix("file://"))
+                    collector.checkpoint = CheckpointCollector(path, target_id, collector.monotonic_s)
+                try:
+                    yield collector
+                finally:
+                    collector.close()
             return
         async with open_transport(url, timeout_s=timeout_s, reach=reach, engine=ENGINE) as transport:
             collector = SparkCollector(HistoryServer(transport), None, target_id, known, start, wanted)
@@ -132,3 +138,29 @@ async def opened(
                 yield collector
             finally:
                 collector.close()
+
+
+@asynccontextmanager
+async def open_folder(url: str, *, timeout_s: float, reach: Reach) -> AsyncIterator[LogFolder | RemoteFolder]:
+    """Open the folder of event logs at a normalised address.
+
+    Raises:
+        InvalidInputError: a package that it needs is not installed.
+        TargetUnavailableError: a credential cannot be read.
+    """
+    if is_store(url):
+        async with open_store(url, timeout_s=timeout_s, reach=reach) as files:
+            yield RemoteFolder(files)
+    else:
+        yield LogFolder(Path(url.removeprefix("file://")))
+
+
+@asynccontextmanager
+async def open_store(url: str, *, timeout_s: float, reach: Reach) -> AsyncIterator[RemoteFiles]:
+    """Open the files of a folder in S3 or HDFS; see ``open_folder``."""
+    if url.startswith("s3://"):
+        async with open_s3(url, timeout_s=timeout_s, reach=reach) as objects:
+            yield objects
+    else:
+        async with open_webhdfs(url, timeout_s=timeout_s, reach=reach) as files:
+            yield files

@@ -18,15 +18,10 @@ from backend.domain.target import TargetOrigin
 from collectors.spark.kind import SPARK
 from collectors.spark.log_folder import LogFolder
 from tests.support.collector_targets import Row
-from tests.support.spark_history import batch_of, recorded, text_of, zstd
+from tests.support.spark_history import query_lines as lines
+from tests.support.spark_history import zstd
 
 pytestmark = pytest.mark.anyio
-
-
-def lines(*numbers: int) -> bytes:
-    """The events of the query with these batches."""
-    events = [e for e in recorded() if "windowed" in str(e) or "Log" in e["Event"] or "Application" in e["Event"]]
-    return text_of(e for e in events if batch_of(e) in numbers or (batch_of(e) == -1 and -1 in numbers))
 
 
 class Folder:
@@ -164,7 +159,7 @@ async def test_a_log_that_is_renamed_while_the_folder_is_listed_is_found_under_i
 
 
 async def test_of_too_many_logs_those_that_are_written_and_the_newest_are_listed(folder, monkeypatch):
-    monkeypatch.setattr("collectors.spark.log_folder._LISTED_MAX", 3)
+    monkeypatch.setattr("collectors.spark.log_folder.LISTED_MAX", 3)
     folder.write("running.inprogress", b"")
     for number in range(1, 6):
         folder.write(f"ended-{number}", b"")

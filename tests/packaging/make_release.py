@@ -23,7 +23,7 @@ from helm_python.chart import package
 from tests.packaging.wheel_environment import ROOT
 
 _RELEASED = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
-_LOCKS = ("requirements.txt", "requirements-spark.txt")
+_LOCKS = ("requirements.txt", "requirements-spark.txt", "requirements-s3.txt")
 _TIMEOUT_S = 900.0
 _LINKS = "Links lead to files of this version, which the sdist contains."
 

@@ -61,7 +61,7 @@ def test_files_below_a_kept_folder_are_sent_except_bytecode(path):
 def test_every_package_is_installed_by_its_hash():
     installs = [text for text in _texts("RUN") if "pip install" in text]
 
-    assert len(installs) == 3
+    assert len(installs) == 4
     assert all("--require-hashes" in text or ("--no-deps" in text and "--no-index" in text) for text in installs)
 
 

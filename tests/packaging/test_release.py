@@ -106,6 +106,7 @@ def test_a_trial_of_a_release_has_wheel_sdist_chart_notes_and_checksums(tmp_path
         ".dockerignore",
         "requirements.txt",
         "requirements-spark.txt",
+        "requirements-s3.txt",
         "helm/barrierscope/Chart.yaml",
     }
     assert {*recipe, "CHANGELOG.md", "migrations/env.py", "docs/runbooks/Watchdog.md", "PKG-INFO"} <= inside

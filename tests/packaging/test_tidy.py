@@ -155,7 +155,8 @@ def test_a_lock_file_pins_every_package_by_hash_and_has_no_address(name):
 def test_the_lock_files_pin_the_same_versions():
     pins = [
         dict(re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,-]+\])?==(\S+)", (ROOT / name).read_text(), re.M))
-        for name in ("requirements.txt", "requirements-dev.txt")
+        for name in ("requirements.txt", "requirements-dev.txt", "requirements-spark.txt", "requirements-s3.txt")
     ]
 
-    assert {k: (v, pins[1].get(k)) for k, v in pins[0].items() if pins[1].get(k, v) != v} == {}
+    assert {k: (v, of[k]) for of in pins[1:] for k, v in pins[0].items() if of.get(k, v) != v} == {}
+    assert {k: (v, pins[1].get(k)) for of in pins[2:] for k, v in of.items() if pins[1].get(k) != v} == {}

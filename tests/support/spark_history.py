@@ -69,6 +69,12 @@ def batch_of(event: dict[str, Any]) -> int:
     return int(event.get("progress", {}).get("batchId", -1))
 
 
+def query_lines(*numbers: int) -> bytes:
+    """Return the events of the windowed query with these batches, as the lines of a log; -1 names those without one."""
+    events = [e for e in recorded() if "windowed" in str(e) or "Log" in e["Event"] or "Application" in e["Event"]]
+    return text_of(e for e in events if batch_of(e) in numbers)
+
+
 @dataclass
 class Application:
     """One application of a history server. ``files`` are its log, ``updated_ms`` is when the server saw it grow."""

@@ -1,0 +1,215 @@
+"""A folder of event logs in S3, read by s3fs.
+
+One request lists 1,000 objects, so an application that is idle costs no request of its own. A log is read by one
+request for the bytes from a position. S3 shows an object when its writer has closed it, so a rolling log grows by whole
+files, and a log of one file appears when its application ends.
+
+s3fs belongs to the extra ``s3``. The keys are those of the target's connection, else those that AWS' own libraries find
+(variables, profile, web identity, role of the machine). No value of a key is kept here, in messages or in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from importlib import import_module
+from typing import Any, Final
+
+import aiohttp
+
+from backend.domain.clock import to_epoch_ms
+from backend.domain.connection import Reach
+from backend.domain.connection_failure import ConnectionFailure
+from backend.domain.errors import FieldProblem, InvalidInputError, TargetUnavailableError
+from backend.domain.text import clean
+from collectors.credentials import CredentialError, Credentials
+from collectors.http_date import ahead_of
+from collectors.spark.arriving import WAIT_S, AsyncRead
+from collectors.spark.log_source import Cost
+from collectors.spark.remote_files import FILES_MAX, Listing, RemoteFile
+from collectors.wall_clock import WallClock
+
+INSTALL: Final = "pip install 'barrierscope[s3]'"
+_PAGES_MAX: Final = FILES_MAX // 500
+_CODE_MAX: Final = 60
+_TRIES: Final = 2
+
+
+@dataclass(slots=True)
+class S3Files:
+    """Implements ``RemoteFiles``. ``make`` returns a file system of s3fs, which is not typed, for a pair of keys.
+
+    ``errors`` are those that it raises.
+    """
+
+    url: str
+    credentials: Credentials
+    make: Callable[[tuple[str, str] | None], Any]
+    errors: tuple[type[Exception], ...]
+    cost: Cost = field(default_factory=Cost)
+    timeout_s: float = 10.0
+    _fs: Any = None
+    _pair: tuple[str, str] | None = field(default=None, repr=False)
+    _ahead: timedelta = timedelta(0)
+
+    @property
+    def clock_ahead(self) -> timedelta:
+        """By how much the clock of S3 is ahead of ours."""
+        return self._ahead
+
+    @property
+    def _bucket(self) -> str:
+        return self.url.removeprefix("s3://").partition("/")[0]
+
+    @property
+    def _prefix(self) -> str:
+        path = self.url.removeprefix("s3://").partition("/")[2]
+        return f"{path}/" if path else ""
+
+    async def listed(self) -> Listing:
+        """List the objects below the prefix; see ``RemoteFiles``."""
+        files: list[RemoteFile] = []
+        asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix}
+        for _ in range(_PAGES_MAX):
+            page = await self._answer("list_objects_v2", **asked)
+            files += self._files_of(page)
+            token = page.get("NextContinuationToken")
+            if not page.get("IsTruncated") or not token:
+                return Listing(tuple(files))
+            if len(files) >= FILES_MAX:
+                break
+            asked["ContinuationToken"] = token
+        return Listing(tuple(files[:FILES_MAX]), is_cut=True)
+
+    def _files_of(self, page: Mapping[str, Any]) -> list[RemoteFile]:
+        found = []
+        for entry in page.get("Contents") or ():
+            path, changed = str(entry.get("Key", "")).removeprefix(self._prefix), entry.get("LastModified")
+            size = entry.get("Size")
+            if path and path.count("/") <= 1 and isinstance(changed, datetime) and isinstance(size, int):
+                found.append(RemoteFile(path, size, to_epoch_ms(changed)))
+        return found
+
+    @asynccontextmanager
+    async def opened(self, file: RemoteFile, begin: int) -> AsyncIterator[AsyncRead]:
+        """Open an object at a position; see ``RemoteFiles``."""
+        answer = await self._answer(
+            "get_object", Bucket=self._bucket, Key=self._prefix + file.path, Range=f"bytes={begin}-"
+        )
+        body = answer["Body"]
+
+        async def read(size: int) -> bytes:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    return bytes(await body.read(size))
+            except self.errors as error:
+                raise self._failed(error) from None
+
+        try:
+            yield read
+        finally:
+            body.close()
+
+    async def _answer(self, method: str, **arguments: Any) -> dict[str, Any]:
+        fs = await self._current()
+        self.cost.request_count += 1
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                answer: dict[str, Any] = await fs._call_s3(method, **arguments)
+        except self.errors as error:
+            raise self._failed(error) from None
+        headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        dated = {name.title(): str(value) for name, value in headers.items() if name.lower() in ("date", "age")}
+        self._ahead = ahead_of(dated, WallClock().now()) or timedelta(0)
+        return answer
+
+    async def _current(self) -> Any:
+        """Return the file system with the keys that the references have now, which may have been replaced."""
+        try:
+            pair = self.credentials.pair()
+        except CredentialError as error:
+            raise TargetUnavailableError(
+                url=self.url, reason=error.reason, failure=ConnectionFailure.CREDENTIAL
+            ) from None
+        if self._fs is None or pair != self._pair:
+            await self.close()
+            self._fs, self._pair = self.make(pair), pair
+        return self._fs
+
+    async def close(self) -> None:
+        """Close the connections."""
+        fs, self._fs = self._fs, None
+        if fs is not None and fs._s3 is not None:
+            await fs._s3.close()
+
+    def _failed(self, error: Exception) -> TargetUnavailableError:
+        """Return the error in our words. Those of the libraries may have what the server has sent."""
+        failure, reason = _reason_of(error, self.timeout_s)
+        return TargetUnavailableError(url=self.url, reason=reason, failure=failure)
+
+
+def _reason_of(error: Exception, timeout_s: float) -> tuple[ConnectionFailure | None, str]:
+    if isinstance(error, TimeoutError):
+        return ConnectionFailure.TIMEOUT, f"no answer of S3 within {timeout_s:g} s"
+    if isinstance(error, FileNotFoundError):
+        return None, "S3 has no such bucket or object"
+    if isinstance(error, PermissionError):
+        return None, f"S3 refuses these credentials{_code_of(error)}"
+    kind = type(error).__name__
+    if kind in ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "ProfileNotFound"):
+        problem = "no credentials for S3 were found: set connection.basic, or what AWS' tools read"
+        return ConnectionFailure.CREDENTIAL, problem
+    if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError"):
+        return None, "no connection to S3 is possible"
+    return None, f"S3 could not be read ({kind}){_code_of(error)}"
+
+
+def _code_of(error: Exception) -> str:
+    """Return the code of S3, such as ``AccessDenied``, in parentheses."""
+    answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
+    code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+    return "" if not code else f" ({clean(str(code), length_max=_CODE_MAX)})"
+
+
+@asynccontextmanager
+async def open_s3(url: str, *, timeout_s: float, reach: Reach) -> AsyncIterator[S3Files]:
+    """Open the folder at a normalised address ``s3://``. Its connections are closed when the context ends.
+
+    Raises:
+        InvalidInputError: s3fs is not installed.
+        TargetUnavailableError: a credential cannot be read.
+    """
+    try:
+        s3fs: Any = import_module("s3fs")
+    except ImportError:
+        problem = FieldProblem("url", f"is an address of S3, which needs the package s3fs: {INSTALL}")
+        raise InvalidInputError([problem], what="target") from None
+    credentials = Credentials(reach)
+    try:
+        ca = credentials.ca_path()
+    except CredentialError as error:
+        raise TargetUnavailableError(url=url, reason=error.reason, failure=ConnectionFailure.CREDENTIAL) from None
+
+    def make(pair: tuple[str, str] | None) -> Any:
+        keys = {} if pair is None else {"key": pair[0], "secret": pair[1]}
+        fs = s3fs.S3FileSystem(
+            asynchronous=True,
+            skip_instance_cache=True,
+            use_listings_cache=False,
+            config_kwargs={"connect_timeout": timeout_s, "read_timeout": WAIT_S, "retries": {"max_attempts": 1}},
+            client_kwargs={} if ca is None else {"verify": ca},
+            **keys,
+        )
+        fs.retries = _TRIES
+        return fs
+
+    of_boto: Any = import_module("botocore.exceptions")
+    errors = (OSError, TimeoutError, ValueError, aiohttp.ClientError, of_boto.BotoCoreError, of_boto.ClientError)
+    files = S3Files(url, credentials, make, errors, timeout_s=timeout_s)
+    try:
+        yield files
+    finally:
+        await files.close()

@@ -1,0 +1,197 @@
+"""Reads event logs from HDFS by WebHDFS. The server is a fake that follows the documentation: no HDFS runs here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+
+import pytest
+
+from backend.cli import app
+from backend.domain.clock import from_epoch_ms
+from backend.domain.connection import ANYWHERE, ConnectionOptions, Reach, parse_reference, problems_of
+from backend.domain.errors import InvalidInputError, TargetProtocolError
+from backend.domain.observation import JobState
+from backend.domain.target import TargetOrigin
+from backend.domain.target_url import normalised_store
+from collectors.spark.kind import SPARK
+from tests.support.collector_targets import Row
+from tests.support.fake_webhdfs import FakeHdfs, running_hdfs
+from tests.support.spark_history import query_lines as lines
+from tests.support.spark_history import zstd
+
+pytestmark = pytest.mark.anyio
+
+_NAME = "orders-app: orders-windowed"
+_ROLLING = "eventlog_v2_app-1"
+
+
+@pytest.fixture
+async def hdfs():
+    async with running_hdfs() as running:
+        yield running
+
+
+def opened(hdfs: FakeHdfs, *, origin: TargetOrigin = TargetOrigin.CONFIGURATION, reach: Reach = ANYWHERE):
+    assert SPARK.open is not None
+    return SPARK.open(Row("spark", hdfs.url, origin=origin), {}, reach=reach)
+
+
+async def polled(collector) -> list[tuple[str, JobState, list[int]]]:
+    found = await collector.collect(from_epoch_ms(round(1000 * time.time())))
+    return [(job.name, job.state, [c.header.checkpoint_id for c in job.checkpoints]) for job in found.jobs]
+
+
+def taken(hdfs: FakeHdfs) -> list[str]:
+    asked, hdfs.asked[:] = list(hdfs.asked), []
+    return asked
+
+
+async def test_a_plain_log_is_read_on_from_where_it_was_read_and_under_its_new_name(hdfs):
+    hdfs.write("local-1.inprogress", lines(-1, 0) + lines(1)[:-30])
+    async with opened(hdfs) as collector:
+        first = await polled(collector)
+        hdfs.write("local-1.inprogress", lines(-1, 0, 1, 2))
+        before = hdfs.sent_bytes
+        second = await polled(collector)
+        grown_bytes = hdfs.sent_bytes - before
+        hdfs.remove("local-1.inprogress")
+        hdfs.write("local-1", lines(-1, 0, 1, 2, 3))
+        third = await polled(collector)
+
+    assert first == [(_NAME, JobState.RUNNING, [0])]
+    assert second == [(_NAME, JobState.RUNNING, [1, 2])]
+    # One byte shows that the file has grown. A line that was not whole is read again.
+    assert grown_bytes == 1 + len(lines(1, 2))
+    assert third == [(_NAME, JobState.ENDED, [3])]
+
+
+async def test_a_rolling_log_that_has_ended_costs_no_request_and_one_that_is_idle_three(hdfs):
+    hdfs.write("eventlog_v2_app-2/appstatus_app-2", b"")
+    hdfs.write("eventlog_v2_app-2/events_1_app-2.zstd", zstd(lines(-1, 0)))
+    hdfs.write(f"{_ROLLING}/appstatus_app-1.inprogress", b"")
+    hdfs.write(f"{_ROLLING}/events_1_app-1", lines(-1, 0))
+    async with opened(hdfs) as collector:
+        await polled(collector)
+        taken(hdfs)
+        await polled(collector)
+
+    # The byte after the end of the file that is still written is asked for, as HDFS does not know its size.
+    end = len(lines(-1, 0))
+    name = f"{_ROLLING}/events_1_app-1"
+    assert taken(hdfs) == ["LISTSTATUS ", f"LISTSTATUS {_ROLLING}", f"OPEN {name}", f"READ {name} {end}"]
+
+
+async def test_the_finished_files_of_a_rolling_log_are_not_opened_again(hdfs):
+    hdfs.write(f"{_ROLLING}/appstatus_app-1.inprogress", b"")
+    hdfs.write(f"{_ROLLING}/events_1_app-1.zstd", zstd(lines(-1, 0)))
+    async with opened(hdfs) as collector:
+        first = await polled(collector)
+        hdfs.write(f"{_ROLLING}/events_2_app-1.zstd", zstd(lines(1, 2)))
+        second = await polled(collector)
+        taken(hdfs)
+        hdfs.write(f"{_ROLLING}/events_3_app-1.zstd.compact", zstd(lines(-1)))
+        hdfs.write(f"{_ROLLING}/events_4_app-1.zstd", zstd(lines(3)))
+        third = await polled(collector)
+
+    assert [numbers for _, _, numbers in first] == [[0]]
+    assert [numbers for _, _, numbers in second] == [[1, 2]]
+    assert [numbers for _, _, numbers in third] == [[3]]
+    assert not [asked for asked in taken(hdfs) if "events_1" in asked]
+
+
+async def test_credentials_are_references_and_never_reach_another_host(hdfs, monkeypatch):
+    hdfs.write("local-1", lines(-1, 0))
+    options = ConnectionOptions(bearer=parse_reference("env:HDFS_TOKEN"))
+    reach = Reach(options=options, environment={"HDFS_TOKEN": "secret-token"})
+    async with opened(hdfs, reach=reach) as collector:
+        await polled(collector)
+
+    assert [h.get("Authorization") for h in hdfs.headers] == ["Bearer secret-token", "Bearer secret-token", None]
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("http://127.0.0.2:1", "not allowed"),
+        ("http://localhost:1", "not allowed"),
+        ("http://169.254.169.254", "not allowed"),
+        ("http://[::1]:1", "not allowed"),
+        ("ftp://127.0.0.1", "no address of WebHDFS"),
+        ("http://127.0.0.1:1/latest/meta-data?x=", "no address of WebHDFS"),
+        ("not an address", "no address of WebHDFS"),
+    ],
+)
+async def test_a_name_node_cannot_lead_to_an_address_of_this_machine_or_of_its_cloud(hdfs, location, reason):
+    hdfs.write("local-1", lines(-1, 0))
+    hdfs.location = location
+    async with opened(hdfs) as collector:
+        with pytest.raises(TargetProtocolError, match=reason):
+            await polled(collector)
+
+
+@pytest.mark.parametrize("origin", [TargetOrigin.API, TargetOrigin.DISCOVERY])
+async def test_only_the_operator_may_declare_the_folder(hdfs, origin):
+    with pytest.raises(InvalidInputError, match="only the targets file may name"):
+        async with opened(hdfs, origin=origin):
+            pass
+    assert hdfs.asked == []
+
+
+async def test_a_folder_that_is_missing_or_forbidden_gets_one_sentence(hdfs):
+    hdfs.write("local-1", lines(-1, 0))
+    async with opened(hdfs) as collector:
+        collector.folder.files.url = hdfs.url.replace("spark@", "mallory@")
+        with pytest.raises(TargetProtocolError, match="403"):
+            await polled(collector)
+
+
+async def test_a_hostile_list_ends_in_our_words(hdfs):
+    hdfs.write("../../etc/passwd", b"x")
+    hdfs.folders.clear()
+    hdfs.files = {"..": hdfs.files.popitem()[1]}
+    async with opened(hdfs) as collector:
+        with pytest.raises(TargetProtocolError, match="no name of a file"):
+            await polled(collector)
+
+
+@pytest.mark.parametrize("tail", ["", "/local-1", f"/{_ROLLING}"])
+async def test_diagnose_reads_a_folder_a_file_and_a_rolling_log(hdfs, capsys, tail):
+    hdfs.write("local-1", lines(-1, 0, 1, 2))
+    hdfs.write(f"{_ROLLING}/appstatus_app-1", b"")
+    hdfs.write(f"{_ROLLING}/events_2_app-1.zstd", zstd(lines(1, 2)))
+    hdfs.write(f"{_ROLLING}/events_1_app-1.zstd", zstd(lines(-1, 0)))
+
+    code = await asyncio.to_thread(app.run, ["diagnose", "--event-log", hdfs.url + tail, "--format", "json"])
+
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (code, job["job"]) == (0, "orders-windowed")
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("hdfs://namenode:8020/logs", "HDFS' own protocol"),
+        ("webhdfs://spark:secret@namenode/logs", "holds a password"),
+        ("webhdfs:///logs", "has no host"),
+        ("webhdfs://namenode/logs/../etc", "a part . or .."),
+        ("webhdfs://namenode/logs?op=DELETE", "has a query"),
+        ("webhdfs://a b/logs", "has no host"),
+        ("webhdfs://us%2Fer@namenode/logs", "none of HDFS"),
+        ("webhdfs://namenode:99999/logs", "is not an address"),
+    ],
+)
+def test_an_address_that_is_wrong_gets_a_sentence_without_its_password(address, problem):
+    with pytest.raises(InvalidInputError, match=re.escape(problem)) as error:
+        normalised_store(address)
+    assert "secret" not in str(error.value)
+
+
+def test_the_usual_port_is_added_and_hostile_options_are_refused():
+    assert normalised_store("WebHDFS://NameNode/logs/") == "webhdfs://namenode:9870/logs"
+    assert normalised_store("swebhdfs://u@[::1]/logs") == "swebhdfs://u@[::1]:9871/logs"
+    options = ConnectionOptions(ca=parse_reference("file:ca.pem"))
+    assert [p.allowed for p in problems_of(options, "webhdfs://n:9870/logs")] == ["swebhdfs://"]
+    assert problems_of(options, "swebhdfs://n:9871/logs") == ()

@@ -29,7 +29,7 @@ from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
 from backend.domain.observation import JobObservation, Observation
 from backend.domain.target import TargetState
-from backend.store.checkpoints.micro_batches import write_batches
+from backend.store.checkpoints.micro_batches import without_work, write_batches
 from backend.store.checkpoints.progress_writer import write_late_barriers, write_pressure, write_progress
 from backend.store.checkpoints.writer import (
     CheckpointPlan,
@@ -393,6 +393,8 @@ class _Copied:
     """What each channel reported of the batches of runs that have several."""
     renewed: Collection[HeaderKey] = ()
     """Stored batches that get other values."""
+    learned: Collection[HeaderKey] = ()
+    """Stored batches whose Spark jobs become known."""
 
 
 async def _copy_runs(cursor: Cursor, reports: Sequence[Report], now: datetime, known: _Known | None = None) -> _Copied:
@@ -411,7 +413,11 @@ async def _copy_runs(cursor: Cursor, reports: Sequence[Report], now: datetime, k
     await copy_checkpoints(cursor, checkpoints)
     readings = await write_pressure(cursor, [(r.key.run_id, r.report.job.pressure) for r in runs])
     renewed = {header_key(run_id, c.header) for run_id, batches in joined.renewed.items() for c in batches}
-    return _Copied(runs, checkpoints, readings, joined.reports, renewed)
+    working = {key: tally for key, tally in checkpoints.working if key not in renewed}
+    learned = await without_work(cursor, working)
+    for key in learned:
+        working[key].updated += 1
+    return _Copied(runs, checkpoints, readings, joined.reports, renewed, learned)
 
 
 def _checkpoints(runs: Iterable[RunToWrite]) -> Sequence[tuple[StoredRun, Sequence[Checkpoint], datetime]]:
@@ -424,7 +430,7 @@ async def _write_rest(cursor: Cursor, copied: _Copied, totals: Mapping[TargetId,
     await write_headers(cursor, copied.checkpoints)
     batches = [(r.key.run_id, r.report.job.checkpoints) for r in runs]
     await write_batches(cursor, batches, reports=copied.reports, renewed=copied.renewed)
-    await forget_verdicts(cursor, copied.renewed)
+    await forget_verdicts(cursor, {*copied.renewed, *copied.learned})
     await write_progress(
         cursor, [(r.key.run_id, r.report.job.progress, r.report.job.checkpoints, r.report.observed_at) for r in runs]
     )

@@ -434,6 +434,48 @@ async def test_spark_jobs_that_a_channel_learns_later_are_stored_with_the_batch(
     assert await rows(engine, "SELECT revision > :before FROM runs", before=before) == [(True,)]
 
 
+OPEN = CheckpointStatus.IN_PROGRESS
+STATES = "SELECT checkpoint_id, status, failure_reason FROM checkpoints ORDER BY 1"
+STOPPED = (2, "failed", "coordinator-shutdown")
+
+
+@pytest.mark.parametrize("is_driver_late", [False, True])
+async def test_a_batch_that_is_open_at_a_driver_ends_when_the_listener_says_that_the_query_stopped(
+    report, engine, is_driver_late
+):
+    await report("listener", batch(0), batch(1))
+    await report("driver", execution(0), execution(1), *([] if is_driver_late else [execution(2, status=OPEN)]))
+    ended_at = NOW + timedelta(seconds=25)
+    await report("listener", state=JobState.ENDED, engine_state="TERMINATED", ended_at=ended_at)
+    # The driver's list is older than the end, and its application is then gone.
+    await report("driver", execution(2, status=OPEN))
+
+    assert await rows(engine, STATES) == [(0, "completed", None), (1, "completed", None), STOPPED]
+    shown = await page(engine, NOW + timedelta(seconds=40))
+    assert shown["health"] != "failing"
+    assert "error" not in shown["verdict"]["sentence"]
+
+
+@pytest.mark.parametrize("status", [CheckpointStatus.COMPLETED, CheckpointStatus.FAILED])
+async def test_what_a_channel_reports_later_of_a_stopped_batch_counts(report, engine, status):
+    await report("listener", batch(0), batch(1))
+    await report("driver", execution(2, status=OPEN))
+    await report("listener", state=JobState.ENDED, engine_state="TERMINATED", ended_at=NOW + timedelta(seconds=25))
+    assert (await rows(engine, STATES))[-1] == STOPPED
+    await report("driver", execution(2, status=status))
+
+    (_, _, (number, stored, reason)) = await rows(engine, STATES)
+    assert (number, stored, reason) == (2, status, None if status is CheckpointStatus.COMPLETED else "query-failure")
+
+
+async def test_a_batch_stays_open_while_another_channel_says_that_the_query_runs(report, engine):
+    await report("listener", batch(0), batch(1))
+    await report("driver", execution(2, status=OPEN))
+    await report("listener")
+
+    assert (await rows(engine, STATES))[-1] == (2, "in-progress", None)
+
+
 async def test_the_links_to_spark_stay_when_a_listener_joins(report, engine):
     async def links():
         job = await page(engine, report.at)

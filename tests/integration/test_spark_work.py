@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 import pytest
+from sqlalchemy import text
 
 from backend.contracts.api import CheckpointDetailOut, JobDetailOut, JobOut, Page
 from backend.contracts.links import LinksOut
@@ -118,6 +119,36 @@ async def test_the_channel_that_reported_the_jobs_is_said(client, query, work):
     assert (kept.channel, kept.target_name) == (Channel.HISTORY_SERVER, "spark")
     # This batch has one report, as have those of a run with one channel.
     assert (added.channel, added.target_name) == (Channel.DRIVER, "driver-1")
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+async def test_a_verdict_is_computed_anew_when_the_jobs_of_a_batch_become_known_later(
+    engine, query, writer, work, is_remembered
+):
+    async def asked(statement):
+        async with engine.begin() as connection:
+            return await connection.execute(text(statement))
+
+    changes = []
+    await query.report({4: MicroBatch(), 5: MicroBatch()})
+    judge = "INSERT INTO verdicts SELECT run_id, checkpoint_id, triggered_on, now(), '{}' FROM checkpoints"
+    await asked(judge)
+    writer._on_commit = changes.extend
+    if not is_remembered:
+        writer._recent.__init__()
+    before = (await asked("SELECT revision FROM runs")).scalar_one()
+    await query.report({4: MicroBatch(work=work), 5: MicroBatch()})
+    left = [row[0] for row in await asked("SELECT checkpoint_id FROM verdicts")]
+    after = (await asked("SELECT revision FROM runs")).scalar_one()
+    # What is known already changes nothing.
+    await asked(judge + " WHERE checkpoint_id = 4")
+    await query.report({4: MicroBatch(work=work), 5: MicroBatch()})
+
+    assert left == [5]
+    assert after > before
+    assert [[h.checkpoint_id for h in c.ended] for c in changes] == [[4, 5], []]
+    assert (await asked("SELECT count(*) FROM verdicts")).scalar_one() == 2
+    assert (await asked("SELECT revision FROM runs")).scalar_one() == after
 
 
 async def test_links_open_the_batch_at_the_history_server(client, query, work):

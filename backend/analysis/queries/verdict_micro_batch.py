@@ -23,6 +23,7 @@ from backend.analysis.queries.series import Row
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CONFIDENT_COUNT, HEALTH_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import PressureSign
 from backend.domain.verdict import Basis, Confidence, Diagnosis, Evidence, Health, SecondCause, Verdict, VerdictKind
 
@@ -137,6 +138,9 @@ def silent(heard_at: datetime) -> Diagnosis:
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
     """Return the verdict on one micro-batch: which part took most of its time, and whether the query kept up then."""
+    if _is_stopped(checkpoint):
+        stopped = checkpoint.header.checkpoint_id
+        return _undecided(f"The query stopped while batch {stopped} ran, and its next start repeats the batch")
     if checkpoint.header.status is CheckpointStatus.FAILED:
         report = batches.report(evidence.checkpoints, evidence.config)
         return ended.failure(checkpoint, evidence.exceptions, _rows(report))
@@ -168,8 +172,13 @@ def count_of(evidence: JobEvidence) -> int:
 
 
 def _newest_failed(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    ended = [c for c in checkpoints if c.header.status.is_terminal]
+    ended = [c for c in checkpoints if c.header.status.is_terminal and not _is_stopped(c)]
     return ended[-1] if ended and ended[-1].header.status is CheckpointStatus.FAILED else None
+
+
+def _is_stopped(checkpoint: Checkpoint) -> bool:
+    """Return whether the batch was open when its query stopped, which is no failure."""
+    return checkpoint.header.failure_reason is FailureReason.COORDINATOR_SHUTDOWN
 
 
 def _nothing_yet(evidence: JobEvidence) -> Verdict:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, or_, select
+from sqlalchemy import Select, and_, bindparam, func, or_, select, tuple_
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -58,6 +59,29 @@ _RENEW = sql_of(
         index_elements=tables.micro_batches.primary_key, set_=replaced(_INSERT, beside_key(tables.micro_batches))
     )
 )
+
+
+_WITHOUT_WORK = sql_of(
+    select(_BATCH.run_id, _BATCH.checkpoint_id, _BATCH.triggered_on).where(
+        tuple_(_BATCH.run_id, _BATCH.checkpoint_id, _BATCH.triggered_on).in_(
+            select(
+                func.unnest(bindparam("runs", type_=ARRAY(_BATCH.run_id.type))),
+                func.unnest(bindparam("ids", type_=ARRAY(_BATCH.checkpoint_id.type))),
+                func.unnest(bindparam("days", type_=ARRAY(_BATCH.triggered_on.type))),
+            )
+        ),
+        _BATCH.work.is_(None),
+    )
+)
+
+
+async def without_work(cursor: Cursor, keys: Collection[HeaderKey]) -> set[HeaderKey]:
+    """Return the stored batches among ``keys`` whose Spark jobs are not known."""
+    if not keys:
+        return set()
+    runs, ids, days = zip(*keys, strict=True)
+    await cursor.execute(_WITHOUT_WORK, {"runs": list(runs), "ids": list(ids), "days": list(days)})
+    return {(run, number, day) for run, number, day in await cursor.fetchall()}
 
 
 async def write_batches(

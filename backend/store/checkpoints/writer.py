@@ -212,6 +212,8 @@ class CheckpointPlan:
     """Details to which subtasks of a failed checkpoint have added something since they were stored."""
     raised: list[dict[str, Any]] = field(default_factory=list)
     """New maxima of headers that were stored without some of their details, or whose details are renewed."""
+    working: list[tuple[HeaderKey, CheckpointTally]] = field(default_factory=list)
+    """Batches with Spark jobs whose headers are stored and final. Their jobs may have become known since."""
     after: dict[HeaderKey, StoredHeader] = field(default_factory=dict)
     """The short form of these headers as they are stored after the plan is written."""
 
@@ -220,7 +222,7 @@ class CheckpointPlan:
         """Whether ``copy_checkpoints`` has nothing to look up and nothing to copy."""
         detail_count = sum(len(details) for _, details, _ in self.terminal)
         is_little = len(self.insert) <= _INSERTED_MAX and detail_count <= _INSERTED_DETAILS_MAX
-        return is_little and all(key in self.fresh for key, _, _ in self.terminal)
+        return is_little and not self.working and all(key in self.fresh for key, _, _ in self.terminal)
 
 
 async def request_headers(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Checkpoint]]]) -> bool:
@@ -370,6 +372,8 @@ def _add_to(
             plan.after[own] = known
         if is_open and header.status is CheckpointStatus.FAILED:
             tally.newly_failed += 1
+        if not is_open and checkpoint.batch is not None and checkpoint.batch.work is not None:
+            plan.working.append((own, tally))
         if header.status.is_terminal and checkpoint.details:
             plan.terminal.append((own, checkpoint.details, tally))
 

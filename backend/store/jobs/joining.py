@@ -27,7 +27,9 @@ from backend.analysis.queries.joining import joined
 from backend.analysis.queries.speaking import speaker
 from backend.domain.channel import BatchReport, Channel, RunChannel
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId, TargetId, job_id
+from backend.domain.micro_batch import MicroBatch
 from backend.domain.observation import NOT_LISTED, JobEventKind, JobState, Observation
 from backend.domain.stored_form import batch_from, engine_from
 from backend.store.checkpoints.writer import HeaderKey, StoredHeader, StoredRun
@@ -143,6 +145,15 @@ _FOUND = (
     .lateral("found")
 )
 _BATCHES = sql_of(select(_FOUND).select_from(_KEYS.join(_FOUND, true())))
+# The status is written out, and the job is named, so that the index of the open checkpoints is used.
+_OPEN_BATCHES = sql_of(
+    select(*(c for c in _HEADER if c.name not in ("job_id", "changed_xid"))).where(
+        one_of(_HEADER.job_id, "jobs"),
+        one_of(_HEADER.run_id, "runs"),
+        _HEADER.status == literal_column(f"'{CheckpointStatus.IN_PROGRESS.value}'"),
+    )
+)
+_STOPPED = "the query stopped while this batch ran"
 _VERDICT = tables.verdicts.c
 _FORGET_VERDICT = sql_of(
     delete(tables.verdicts).where(*(c == bindparam(c.name, type_=c.type) for c in tables.verdicts.primary_key))
@@ -278,7 +289,8 @@ async def join_runs(cursor: Cursor, runs: Sequence[RunToWrite], now: datetime) -
         key = (row["run_id"], row["checkpoint_id"], row["triggered_on"])
         joined_runs.headers[key] = (row["status"], row["observed_at"], row["is_discarded"])
     written: list[dict[str, Any]] = []
-    changed: dict[str, RunToWrite] = {}
+    speaking: dict[str, str] = {}
+    fresh: set[str] = set()
     for run in shared:
         run_id = run.key.run_id
         known = channels[run_id]
@@ -292,11 +304,24 @@ async def join_runs(cursor: Cursor, runs: Sequence[RunToWrite], now: datetime) -
         if is_fresh:
             known[own["target_id"]] = own
             written.append(own)
-        speaks = speaker([_channel(row) for row in known.values()], current[run_id]["target_id"], now)
+            fresh.add(run_id)
+        speaking[run_id] = speaker([_channel(row) for row in known.values()], current[run_id]["target_id"], now)
+    ends = {
+        run_id: said["ended_at"] or said["observed_at"]
+        for run_id, target in speaking.items()
+        if (said := channels[run_id].get(target)) is not None and said["state"] == JobState.ENDED.value
+    }
+    left_open = await _open_batches(cursor, [r for r in shared if r.key.run_id in ends], current, joined_runs)
+    changed: dict[str, RunToWrite] = {}
+    for run in shared:
+        run_id = run.key.run_id
+        batches = _join_batches(run, stored, _lead(channels[run_id].values(), run.key.job_id), joined_runs)
+        if run_id in ends:
+            batches = _ended_batches(batches, left_open.get(run_id, ()), ends[run_id])
         changed[run_id] = _as_written(
             run,
-            _join_batches(run, stored, _lead(known.values(), run.key.job_id), joined_runs),
-            speaks=is_fresh and speaks == run.report.target.id,
+            batches,
+            speaks=run_id in fresh and speaking[run_id] == run.report.target.id,
             has_exception=run_id in with_exceptions,
         )
     await cursor.executemany(_WRITE_CHANNEL, [_channel_values(row) for row in written])
@@ -442,13 +467,58 @@ def _join_batches(run: RunToWrite, stored: _Stored, lead: Mapping[str, Any], to:
     return kept
 
 
+async def _open_batches(
+    cursor: Cursor, runs: Sequence[RunToWrite], current: Mapping[str, Mapping[str, Any]], to: Joined
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the stored open batches of the runs that end with this write."""
+    ending = [run for run in runs if current[run.key.run_id]["state"] != JobState.ENDED.value]
+    if not ending:
+        return {}
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    values = {"runs": [r.key.run_id for r in ending], "jobs": sorted({r.key.job_id for r in ending})}
+    for row in await _rows(cursor, _OPEN_BATCHES, values):
+        found[row["run_id"]].append(row)
+        key = (row["run_id"], row["checkpoint_id"], row["triggered_on"])
+        to.headers[key] = (row["status"], row["observed_at"], row["is_discarded"])
+    return found
+
+
+def _ended_batches(
+    batches: Iterable[Checkpoint], left_open: Iterable[Mapping[str, Any]], ended_at: datetime
+) -> list[Checkpoint]:
+    """Return the batches of a run that has ended, with its open ones as stopped.
+
+    A driver has no more to say of a batch if its application ended with the query. What a channel reports of the batch
+    later replaces this (``_merged``).
+    """
+    found = [c if c.header.status.is_terminal else _stopped(c, ended_at) for c in batches]
+    known = {c.header.checkpoint_id for c in found}
+    rest = (_on_day_of(row, Checkpoint(value_of(CheckpointHeader, row), batch=MicroBatch())) for row in left_open)
+    return found + [_stopped(c, ended_at) for c in rest if c.header.checkpoint_id not in known]
+
+
+def _stopped(batch: Checkpoint, ended_at: datetime) -> Checkpoint:
+    header = replace(
+        batch.header,
+        status=CheckpointStatus.FAILED,
+        end_to_end_duration_ms=None,
+        failure_reason=FailureReason.COORDINATOR_SHUTDOWN,
+        failure_message=_STOPPED,
+        failed_at=max(ended_at, batch.header.triggered_at),
+    )
+    return replace(batch, header=header)
+
+
 def _merged(
     row: Mapping[str, Any], mine: BatchReport, lead: Mapping[str, Any]
 ) -> tuple[list[BatchReport], Checkpoint] | None:
     """Return the reports on a batch that has ended, and the batch that follows from them; None if nothing is new."""
     if not mine.checkpoint.header.status.is_terminal:
         return None
-    reports = reports_in(row["reports"]) or [BatchReport(lead["target_id"], _channel_of(lead), _stored_batch(row))]
+    reports = reports_in(row["reports"])
+    # That the batch was stopped follows from the end of the query, and no channel has reported it.
+    if not reports and row["failure_reason"] != FailureReason.COORDINATOR_SHUTDOWN.value:
+        reports = [BatchReport(lead["target_id"], _channel_of(lead), _stored_batch(row))]
     before = next((report for report in reports if report.target == mine.target), None)
     if before is not None:
         with_work = _with_later_work(before, mine)

@@ -29,7 +29,7 @@ from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
 from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.engines import EngineCapabilities
-from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError
+from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
 from backend.domain.fail_on import FailOn
 from backend.domain.observation import JobState
 from backend.domain.urgency import urgency_key
@@ -38,7 +38,7 @@ from collectors.base import FlinkTransport
 from collectors.diagnosis_print import Answer, DiagnosisFormat, JobAnswer
 from collectors.finishing import Wanted, finish
 from collectors.flink import parse
-from collectors.flink.client import open_transport
+from collectors.flink.client import open_transport, parse_target_url
 from collectors.flink.parse import JobEntry
 from collectors.flink.probe import ask_once, check_page
 from collectors.flink.requests import Requests
@@ -129,16 +129,35 @@ def ask(
 
 
 async def _asked(
-    url: str, read: _Ask[Answer], spark: _Ask[Answer | None], *, show_step: ShowStep, deadline_s: float, reach: Reach
+    url: str,
+    read: Callable[..., Awaitable[Answer]],
+    spark: _Ask[Answer | None],
+    *,
+    show_step: ShowStep,
+    deadline_s: float,
+    reach: Reach,
 ) -> Answer:
+    """Ask for Spark's version first, which costs one cheap request.
+
+    Flink's paths are pages of Spark, which a busy driver takes long for. What does not answer the one as Spark does is
+    asked for the other.
+    """
     began_s = time.monotonic()
     show_step(f"asking {_shown(url)}")
     await check_page(url, timeout_s=min(TIMEOUT_S, deadline_s), reach=reach)
+    asked_s = time.monotonic()
+    if (found := await spark()) is not None:
+        return found
+    is_slow = time.monotonic() - asked_s >= min(TIMEOUT_S, deadline_s)
     try:
-        return await read()
+        return await read(deadline_s=max(1.0, deadline_s - (time.monotonic() - began_s)))
+    except TargetUnavailableError as error:
+        if not is_slow:
+            raise
+        raise TargetUnavailableError(
+            url=parse_target_url(url).shown, reason=f"{error.reason}, nor to Spark's /api/v1/version"
+        ) from None
     except TargetProtocolError as error:
-        if (found := await spark()) is not None:
-            return found
         timeout_s = max(0.0, min(TIMEOUT_S, deadline_s - (time.monotonic() - began_s)))
         ask = partial(ask_once, timeout_s=timeout_s, reach=reach)
         raise await better_error(error, url, ask, reach=reach, timeout_s=timeout_s) from None

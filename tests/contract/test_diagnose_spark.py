@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -59,6 +60,55 @@ def test_the_failing_query_of_a_history_server_is_named_with_its_error(capsys):
     assert "orders-app: orders-failing  failing" in text
     assert "order 60 has no customer" in text
     assert [job["job"] for job in document["jobs"]] == ["orders-app: orders-files"]
+
+
+@pytest.fixture
+def slow_driver():
+    """A driver that is busy: its pages, such as that of its jobs, take longer than a request may take."""
+    asked: list[str] = []
+    listed = (FOLDER / "driver_43.json").read_bytes()
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if not request.path.startswith("/api/"):
+            await asyncio.sleep(60)
+        bodies = {
+            "version": b'{"spark": "4.3.0"}',
+            "applications": listed,
+            "sql": (FOLDER / "sql_43.json").read_bytes(),
+        }
+        body = bodies.get(request.path.rpartition("/")[2])
+        return web.Response(body=body or b"", status=404 if body is None else 200, content_type="application/json")
+
+    found = web.Application()
+    found.router.add_get("/{path:.*}", handle)
+    with serving(found) as url:
+        yield url, asked
+
+
+def test_a_driver_whose_pages_are_slow_is_asked_for_none_of_them(slow_driver, capsys):
+    url, asked = slow_driver
+
+    assert app.run(["diagnose", url, "--deadline", "20s"]) == 0
+    assert capsys.readouterr().out.startswith(f"{url} · Spark driver 4.3.0 · ")
+    assert asked[0] == "/api/v1/version"
+    assert [path for path in asked if not path.startswith("/api/")] == []
+
+
+def test_a_server_that_does_not_answer_at_all_is_no_flink(capsys, monkeypatch):
+    async def handle(request: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    monkeypatch.setattr("collectors.diagnose.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("collectors.spark.asking._TIMEOUT_S", 0.2)
+    found = web.Application()
+    found.router.add_get("/{path:.*}", handle)
+    with serving(found) as url:
+        assert app.run(["diagnose", url]) == 1
+
+    error = capsys.readouterr().err.rpartition("\r")[2]
+    assert error == f"barrierscope: {url}: no answer within 0.2 s, nor to Spark's /api/v1/version\n"
 
 
 def named(name: str, *, silent_min: float, digit: int) -> Application:

@@ -139,8 +139,8 @@ async def _asked(
 ) -> Answer:
     """Ask for Spark's version first, which costs one cheap request.
 
-    Flink's paths are pages of Spark, which a busy driver takes long for. What does not answer the one as Spark does is
-    asked for the other.
+    Flink's paths are pages of Spark, which a busy driver takes long for. What answers the one otherwise than Spark is
+    asked for the other. What did not answer in time is asked for Spark's version again, after what Flink answers.
     """
     began_s = time.monotonic()
     show_step(f"asking {_shown(url)}")
@@ -154,10 +154,14 @@ async def _asked(
     except TargetUnavailableError as error:
         if not is_slow:
             raise
+        if (found := await spark()) is not None:
+            return found
         raise TargetUnavailableError(
             url=parse_target_url(url).shown, reason=f"{error.reason}, nor to Spark's /api/v1/version"
         ) from None
     except TargetProtocolError as error:
+        if is_slow and (found := await spark()) is not None:
+            return found
         timeout_s = max(0.0, min(TIMEOUT_S, deadline_s - (time.monotonic() - began_s)))
         ask = partial(ask_once, timeout_s=timeout_s, reach=reach)
         raise await better_error(error, url, ask, reach=reach, timeout_s=timeout_s) from None

@@ -12,6 +12,8 @@ import pytest
 from aiohttp import web
 
 from backend.cli import app
+from backend.domain.errors import TargetUnavailableError
+from collectors.spark.history_server import HistoryServer as CollectedServer
 from tests.contract.test_diagnose_bad_targets import serving
 from tests.support.spark_history import (
     FOLDER,
@@ -93,6 +95,27 @@ def test_a_driver_whose_pages_are_slow_is_asked_for_none_of_them(slow_driver, ca
     assert capsys.readouterr().out.startswith(f"{url} · Spark driver 4.3.0 · ")
     assert asked[0] == "/api/v1/version"
     assert [path for path in asked if not path.startswith("/api/")] == []
+
+
+def test_a_driver_that_is_too_slow_at_first_is_asked_again(slow_driver, capsys, monkeypatch):
+    """The first answer of a driver's REST takes long, because Spark then starts it."""
+    url, asked = slow_driver
+    real = CollectedServer.check
+    calls: list[float] = []
+
+    async def slow_at_first(server: CollectedServer) -> None:
+        calls.append(time.monotonic())
+        if len(calls) == 1:
+            await asyncio.sleep(0.3)
+            raise TargetUnavailableError(url=url, reason="no answer within 0.3 s")
+        await real(server)
+
+    monkeypatch.setattr(CollectedServer, "check", slow_at_first)
+    monkeypatch.setattr("collectors.diagnose.TIMEOUT_S", 0.3)
+    assert app.run(["diagnose", url, "--deadline", "20s"]) == 0
+
+    assert capsys.readouterr().out.startswith(f"{url} · Spark driver 4.3.0 · ")
+    assert "/jobs/overview" in asked
 
 
 def test_a_server_that_does_not_answer_at_all_is_no_flink(capsys, monkeypatch):

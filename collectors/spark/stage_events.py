@@ -54,6 +54,9 @@ _STAGE_ID, _DATA_SETS = b'"Stage Info":{"Stage ID":', b',"RDD Info":'
 _SUBMITTED, _COMPLETED = b',"Submission Time":', b',"Completion Time":'
 _DIGITS: Final = re.compile(rb"\d{1,15}")
 _STAGE_OF_TASK: Final = re.compile(rb'"Stage ID":(\d{1,9}),')
+# The id of the stage is the first member of the event, before anything that may have a member of this name.
+_STAGE_WITHIN: Final = 80
+_JOB_OF_END: Final = re.compile(rb'\{"Event":"SparkListenerJobEnd","Job ID":(\d{1,9})[,}]')
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ENDS_OF_OTHERS: Final = ("TaskKilled", "TaskCommitDenied")
 """Such a task has not failed: another attempt was faster, or the stage was cancelled. The driver counts them apart."""
@@ -261,7 +264,8 @@ class WorkReader:
         self._cut.add(what)
 
     def _job_end(self, line: bytes) -> None:
-        if not self._jobs:
+        named = _JOB_OF_END.match(line)
+        if not self._jobs or (named is not None and int(named[1]) not in self._jobs):
             return
         document = orjson.loads(line)
         started = self._jobs.pop(document["Job ID"], None)
@@ -304,6 +308,9 @@ class WorkReader:
 
     def _unusual_task(self, line: bytes) -> None:
         """Read a task that has failed, or whose line has another order."""
+        named = _STAGE_OF_TASK.search(line, 0, _STAGE_WITHIN)
+        if not self._stages or (named is not None and int(named[1]) not in self._stages):
+            return
         document = orjson.loads(line)
         stage = self._stages.get(_whole(document["Stage ID"]))
         if stage is None:

@@ -210,3 +210,18 @@ def test_memory_of_tasks_is_bounded(monkeypatch):
     monkeypatch.setattr("collectors.spark.stage_events._TASKS_MAX", 3)
     works = works_in_log((0, log_lines()))
     assert all((s.task_max_ms is None) == (s.task_count > 3) for w in works.values() for s in w.stages)
+
+
+@pytest.mark.parametrize("is_any_open", [True, False])
+def test_lines_of_jobs_and_tasks_of_no_batch_are_not_parsed(is_any_open, monkeypatch):
+    reader = WorkReader()
+    reader.begin((QUERY, RUN))
+    if is_any_open:
+        reader.read(started(1, RUN, 0))
+    parsed = []
+    monkeypatch.setattr("collectors.spark.stage_events.orjson.loads", parsed.append)
+    # The first member is that of the stage, and the order of the others is another one than Spark's.
+    reader.read(b'{"Event":"SparkListenerTaskEnd","Stage ID":7,"Task Info":{},"Task Type":"ResultTask"}')
+    reader.read(ended(7))
+
+    assert parsed == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -304,6 +305,39 @@ async def test_a_write_of_very_many_new_runs_holds_few_locks(engine):
         held = (await connection.execute(text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"))).scalar()
 
     assert 0 < held <= 256
+
+
+async def test_the_round_trips_of_a_write_do_not_grow_with_its_new_runs(writer, targets, monkeypatch):
+    waited: list[object] = []
+    real = psycopg.AsyncCursor.execute
+
+    async def counted(cursor, *arguments, **options):
+        if cursor.connection._pipeline is None:
+            waited.append(arguments[0])
+        return await real(cursor, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+    counts = []
+    for first, count in ((0, 2), (100, 60)):
+        jobs = tuple(
+            JobObservation(EngineRunId(f"{QUERY[:-4]}{n:04}/r"), f"job {n}", JobState.RUNNING, "ACTIVE", NOW)
+            for n in range(first, first + count)
+        )
+        waited.clear()
+        writer._clock.at = NOW
+        await writer.write(
+            Observation(
+                target_id=targets["history"],
+                observed_at=NOW + timedelta(seconds=first),
+                engine=SPARK_HISTORY,
+                engine_version="4.3.0",
+                jobs=jobs,
+                cost=PollCost(0, 0, 0),
+            )
+        )
+        counts.append(len(waited))
+
+    assert counts[0] == counts[1]
 
 
 async def test_only_the_newest_runs_of_a_channel_decide_to_which_job_the_next_one_belongs(report, engine):

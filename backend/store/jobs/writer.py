@@ -69,6 +69,7 @@ _MAKE_RUN = sql_of(
         )
     )
     .on_conflict_do_nothing()
+    .returning(_RUN.id)
 )
 _COUNTED = {
     "checkpoint_count": _RUN.checkpoint_count + bindparam("new_count", type_=_RUN.checkpoint_count.type),
@@ -286,10 +287,13 @@ async def lock_runs(cursor: Cursor, reports: Sequence[Report], rows: RunRows | N
     if rows is None:
         rows = await _lock(cursor, [report.key for report in reports])
     runs, events = [], []
+    unknown = [report for report in reports if report.key.run_id not in rows]
+    made = await _make(cursor, unknown)
+    if unknown:
+        rows = {**rows, **await _lock(cursor, [report.key for report in unknown])}
     for report in reports:
         row = rows.get(report.key.run_id)
-        is_new = row is None and await _make(cursor, report)
-        row = row or (await _lock(cursor, [report.key])).get(report.key.run_id)
+        is_new = report.key.run_id in made
         if row is None:
             # Retention deleted the run between two statements. The next write creates the run again.
             raise StoreUnavailableError(f"run {report.key.run_id} vanished while it was written")
@@ -310,31 +314,44 @@ async def _lock(cursor: Cursor, keys: Sequence[StoredRun]) -> RunRows:
     return await locked_rows(cursor)
 
 
-async def _make(cursor: Cursor, report: Report) -> bool:
-    """Create the run and its job. Return False if another writer has created the run meanwhile."""
-    target, job, key = report.target, report.job, report.key
-    await cursor.execute(
-        _MAKE_JOB,
+async def _make(cursor: Cursor, reports: Sequence[Report]) -> set[str]:
+    """Create the runs and their jobs. Return the runs without those that another writer has created meanwhile.
+
+    All rows of a table are sent at once. A collector that starts may report thousands of runs.
+    """
+    if not reports:
+        return set()
+    jobs = [
         {
-            "id": key.job_id,
-            "deployment": target.deployment,
-            "name": clean(job.name),
+            "id": report.key.job_id,
+            "deployment": report.target.deployment,
+            "name": clean(report.job.name),
             "first_seen_at": report.observed_at,
-        },
-    )
-    values = row_of(
-        tables.runs,
-        job,
-        id=key.run_id,
-        job_id=key.job_id,
-        target_id=target.id,
-        engine=clean(target.engine.kind),
-        capabilities=capabilities_text(target.engine),
-        first_observed_at=report.observed_at,
-        observed_at=report.observed_at,
-    )
-    await cursor.execute(_MAKE_RUN, values)
-    return cursor.rowcount == 1
+        }
+        for report in reports
+    ]
+    runs = [
+        row_of(
+            tables.runs,
+            report.job,
+            id=report.key.run_id,
+            job_id=report.key.job_id,
+            target_id=report.target.id,
+            engine=clean(report.target.engine.kind),
+            capabilities=capabilities_text(report.target.engine),
+            first_observed_at=report.observed_at,
+            observed_at=report.observed_at,
+        )
+        for report in reports
+    ]
+    await cursor.executemany(_MAKE_JOB, jobs)
+    await cursor.executemany(_MAKE_RUN, runs, returning=True)
+    made: set[str] = set()
+    has_more: bool | None = True
+    while has_more:
+        made.update(run_id for (run_id,) in await cursor.fetchall())
+        has_more = cursor.nextset()
+    return made
 
 
 @lru_cache(maxsize=64)

@@ -94,7 +94,9 @@ def changes_of(module: Path) -> list[list[MutationSpec]]:
         name = spec.operator_name.rpartition("/")[2]
         text = lines[line - 1][column : spec.end_pos[1]]
         is_large = name == "NumberReplacer" and not (text.isdigit() and int(text) < _LARGE_NUMBER)
-        if line not in ignored and _SLIPS.fullmatch(name) and not is_large:
+        # Cosmic Ray takes the mark of keyword-only parameters for a multiplication.
+        is_mark = text == "*" and lines[line - 1][spec.end_pos[1] :].startswith(",")
+        if line not in ignored and _SLIPS.fullmatch(name) and not is_large and not is_mark:
             places.setdefault((line, column), []).append(spec)
     return list(places.values())
 

@@ -11,14 +11,14 @@ from backend.runtime.snapshot.channel_files import ChannelFiles, SharedStream
 from backend.runtime.snapshot.merging import FileMerging
 
 
-def settings(*, merges=True, task_managers=1, subtasks_max=2, merges_across=False):
+def settings(*, merges=True, task_managers=1, subtasks_max=2, merges_across=False, amplification_percent=200):
     return SimpleNamespace(
         task_managers=task_managers,
         merges_files=merges,
         merged_subtasks_max=subtasks_max,
         merges_across=merges_across,
         merged_bytes_max=100,
-        amplification_percent_max=200,
+        amplification_percent_max=amplification_percent,
     )
 
 
@@ -203,3 +203,29 @@ def test_if_files_are_not_merged_an_empty_write_gets_a_file_of_its_own_too():
         merging.end(merging.begin((0, 0), checkpoint_id), (0, 0), checkpoint_id, [])
 
     assert files.store.created_count == 2
+
+
+@pytest.mark.parametrize(("percent", "created"), [(150, 1), (149, 2)])
+def test_the_limit_on_space_is_a_percentage(percent, created):
+    """Of three equal writes two are needed, so the file is 1.5 times as large as what is needed of it."""
+    files, across = ChannelFiles(), settings(merges_across=True, amplification_percent=percent)
+    for checkpoint_id in (1, 2, 3):
+        written(files, (0, 0), checkpoint_id, across)
+    files.retain(2, [])
+
+    written(files, (0, 0), 4, across)
+
+    assert files.store.created_count == created
+
+
+def test_the_files_of_each_stream_are_closed_when_the_checkpoint_is_complete():
+    files = ChannelFiles()
+    opened = []
+    for key in ((0, 0), (1, 0)):
+        merging = files.stream(settings(), key).merging
+        opened.append(merging.begin(key, 1))
+        merging.end(opened[-1], key, 1, [b"x"])
+
+    files.completed(1)
+
+    assert [file.is_open for file in opened] == [False, False]

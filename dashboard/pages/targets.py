@@ -155,7 +155,8 @@ def _register_list(app: Dash, client: ApiClient) -> None:
             "changed": Input("targets-changed", "data"),
             "search": Input("url", "search"),
         },
-        state={"before": State("targets-digest", "data")},
+        state={"before": State("targets-digest", "data"), "words": State("targets-search", "value")},
+        has_trigger=True,
     )
     connect(
         app,
@@ -176,7 +177,15 @@ def find(*, words: str | None, search: str | None) -> Changes:
 
 
 async def refresh(
-    client: ApiClient, *, tick: int | None, look: object, changed: Any, search: str | None, before: str | None
+    client: ApiClient,
+    *,
+    tick: int | None,
+    look: object,
+    changed: Any,
+    search: str | None,
+    before: str | None,
+    words: str | None,
+    trigger: object,
 ) -> Changes:
     """Return a page of the list of targets. ``before`` is the ``digest`` output of the previous call.
 
@@ -185,6 +194,9 @@ async def refresh(
     """
     look_of(look)
     view = targets_address.parse(search)
+    if trigger == "url" and (words or "").strip() != view.search:
+        # A link or the browser's way back has changed what is searched for.
+        set_props("targets-search", {"value": view.search})
     page = await client.targets(view)
     service = await client.status()
     partial_sources, is_part = service.partial_sources, bool(view.cursor or page.next)

@@ -192,6 +192,7 @@ _NOT_QUICK = (
     "!contract/test_diagnose_watch.py",
     "!contract/test_runtime_rest_shapes.py",
     "!property/test_analysis_arrays.py",
+    "!property/test_analysis_sentences_that_count.py",
     "!property/test_analysis_verdict_properties.py",
     "!unit/backend_advisor/choice/test_choosing.py",
     "!unit/backend_advisor/twin/fast/test_fast.py",

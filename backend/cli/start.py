@@ -141,7 +141,7 @@ def _ask(answers: Answers, root: str, path: str, content: str | bytes) -> dict[s
     except NoAnswerError as error:
         fix = (
             "start it with `barrierscope up` or `barrierscope runtime`, or pass its address with --runtime"
-            " (`up --port 9000` has it on port 19000, 10000 higher)"
+            " (`up` has it on its own port plus 10000: with `--port 9000` on 19000)"
         )
         raise ApiUnavailableError(f"the live runtime at {root} does not answer ({error}); {fix}") from None
     found = _object(answer)

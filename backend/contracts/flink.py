@@ -246,7 +246,7 @@ RATE_WINDOW: Final = timedelta(seconds=65)
 """An attempt must be this old before its rates are those of whole minutes: a minute, and the time between updates."""
 
 FAILED_COMMITTABLES: Final = ".failedCommittables"
-"""The end of a name that begins with the operator's. Flink 1.18 and newer count here the commits of a sink (V2) that
+"""The end of a name that begins with the operator's. Flink 1.19 and newer count here the commits of a sink (V2) that
 failed and are not tried again, from 0 in each attempt.
 """
 

@@ -114,7 +114,8 @@ class TargetOut(Model):
     links_version: str = ""
     """Changes whenever ``links`` or ``ui_url`` change."""
     version: str = ""
-    """Changes whenever a field that ``PATCH`` takes changes. A change that sends it as ``If-Match`` undoes no other."""
+    """Changes whenever a field that ``PATCH`` takes changes. Sent as ``If-Match`` with a change, it makes the
+    answer 409 if someone has changed the target meanwhile."""
     connection: ConnectionDoc | None = None
     """Credentials by reference, TLS and proxy. Null: none."""
     interval_s: float | None = None

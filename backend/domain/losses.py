@@ -49,7 +49,7 @@ def given_up(sink: str, transaction_count: int) -> str:
 
     ``sink`` is the name of the vertex.
     """
-    return f"{sink}: CommitsFailed: {_transactions(transaction_count)} failed to commit and are not tried again"
+    return f"{sink}: CommitsFailed: {_transactions(transaction_count)} failed to commit and will not be tried again"
 
 
 def read(at: datetime, text: str) -> Loss | None:

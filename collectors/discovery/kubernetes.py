@@ -109,7 +109,9 @@ class KubernetesFinder:
         failed = {f.scope.namespace for f in self._needed if f.problem is not None}
         if unread <= failed and unread < {f.scope.namespace for f in self._needed}:
             found = self._view.found(self._needed, unread)
-            sentences = tuple(_unreadable(name, followers) for name, followers in forbidden.items())
+            sentences = tuple(
+                _unreadable(name, followers, is_listed=name not in unread) for name, followers in forbidden.items()
+            )
             notes.found(replace(found, left_out=sentences + found.left_out))
             if news := self._view.news(self._followers):
                 notes.happened(news)
@@ -130,13 +132,17 @@ class KubernetesFinder:
         return found if found.keys() < {f.scope.namespace for f in self._needed} else {}
 
 
-def _unreadable(namespace: str, followers: Sequence[ScopeFollower]) -> str:
+def _unreadable(namespace: str, followers: Sequence[ScopeFollower], *, is_listed: bool) -> str:
+    """Say what the account may not read.
+
+    ``is_listed``: whether all of the namespace was read before, so that the kinds that may still be read are followed.
+    """
     plurals = " and ".join(dict.fromkeys(f.scope.resource.plural for f in followers))
-    stay = "its earlier targets stay as they were last seen"
-    return (
-        f"namespace {namespace} is not read, and {stay}: the account may not get, list and watch {plurals} (HTTP 403);"
-        f" {right_to(namespace)}"
-    )
+    if is_listed:
+        lost = f"{plurals} of namespace {namespace} are not read any more, and what was seen of them stays"
+    else:
+        lost = f"namespace {namespace} is not read, and its earlier targets stay as they were last seen"
+    return f"{lost}: the account may not get, list and watch {plurals} (HTTP 403); {right_to(namespace)}"
 
 
 def _told(problems: Sequence[str]) -> str:

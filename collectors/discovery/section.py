@@ -90,6 +90,7 @@ class SectionKeeper:
         self._failure: str | None = None
         self._told_failure: str | None = None
         self._left_out: str | None = None
+        self._logged: frozenset[str] = frozenset()
         self._history_problem: str | None = None
         self._seen_s: float | None = None
         self._stored_s = 0.0
@@ -209,8 +210,9 @@ class SectionKeeper:
         if found != self._stored:
             count = len(found.targets) - len(refused)
             _log.info("targets found", source=self._source, targets=count, left_out=len(told))
-            for sentence in told[:_TOLD_MAX]:
-                _log.warning("found target not taken", source=self._source, reason=sentence)
+            for sentence in [one for one in told if one not in self._logged][:_TOLD_MAX]:
+                _log.warning("left out", source=self._source, reason=sentence)
+            self._logged = frozenset(told)
         more = [f"{len(told) - _TOLD_MAX} more are left out"] if len(told) > _TOLD_MAX else []
         self._left_out = "; ".join([*told[:_TOLD_MAX], *more]) or None
         self._stored, self._stored_s, self._seen_s = found, now_s, None

@@ -14,6 +14,8 @@ from dashboard.components.attributes import attrs
 
 _SOURCES_MAX = 3
 _PROBLEM_MAX = 500
+# The API says five sentences at most, and each of them is to be read whole.
+_LEFT_OUT_MAX = 2_000
 # What the error of a file begins with; the head of the message says it already.
 _PREFIX = "invalid targets file: "
 
@@ -45,7 +47,7 @@ def gaps(sources: Sequence[PartialSourceOut]) -> list[Component]:
 
 def _gaps(source: PartialSourceOut) -> Iterator[str]:
     if source.left_out is not None:
-        yield f"Left out: {text.short(source.left_out, _PROBLEM_MAX).rstrip('.')}."
+        yield f"Left out: {text.short(source.left_out, _LEFT_OUT_MAX).rstrip('.')}."
     if source.history_problem is not None:
         problem = text.short(source.history_problem, _PROBLEM_MAX).rstrip(".")
         yield f"The history of the jobs is not read: {problem}. The targets are current."

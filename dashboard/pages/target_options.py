@@ -209,7 +209,10 @@ def _pairs(text: str, label: str) -> dict[str, str]:
             continue
         name, sign, value = line.partition("=")
         name = name.strip()
-        if not sign or not name or "," in name:
+        if sign and "," in name:
+            cure = "If the name itself has a comma, change it by the API or the command line."
+            raise WrongOptionError(f"{label}: write each NAME=VALUE on a line of its own. {cure}")
+        if not sign or not name:
             raise WrongOptionError(f"{label}: write NAME=VALUE, each on a line of its own.")
         if name in pairs:
             raise WrongOptionError(f"{label}: {name} is there twice. Remove one of the two lines.")

@@ -281,7 +281,8 @@ async def send(
         return {"answer": cards.answer(False, str(problem))}
     except (ApiRefusedError, ApiUnavailableError) as problem:
         return {"answer": cards.answer(False, str(problem))}
-    answer = cards.answer(True, f"{added.name} was added.{_silence_of(added)}")
+    found = dcc.Link("Show it.", href=routes.targets(TargetList(search=added.name)))
+    answer = cards.answer(True, f"{added.name} was added.{_silence_of(added)}", link=found)
     return {"answer": answer, "changed": added.id, "url": "", "name": ""}
 
 

@@ -84,7 +84,7 @@ async def test_commits_that_fail_between_two_readings_are_a_loss_of_unknown_rows
     assert [loss for job in before for loss in job.losses] == [], "a commit at the start may have been committed before"
     (loss,) = (loss for job in after for loss in job.losses)
     assert (loss.transaction_count, loss.row_count, loss.timeout_ms) == (3, None, None)
-    assert "3 transactions failed to commit and are not tried again" in loss.text
+    assert "3 transactions failed to commit and will not be tried again" in loss.text
     assert loss.at == pytest.approx(flink.now, abs=timedelta(seconds=60))
     assert [loss for job in later for loss in job.losses] == [], "each failed commit is reported once"
 

@@ -97,4 +97,7 @@ async def test_of_two_changes_at_the_same_moment_one_is_taken_and_the_other_is_t
     }
     again = {"If-Match": taken[0].headers["ETag"]}
     assert (await client.patch(path, json={"is_enabled": False}, headers=again)).status_code == 200
+    for several in ('"*"', f'{again["If-Match"]}, "b"'):
+        refused = await client.patch(path, json={"is_enabled": True}, headers={"If-Match": several})
+        assert (refused.status_code, "not one version" in refused.text) == (422, True), several
     assert (await client.patch(path, json={"is_enabled": True}, headers={"If-Match": "*"})).status_code == 200

@@ -353,7 +353,7 @@ def _options(argv: Sequence[str] | None, areas: Sequence[Area]) -> tuple[argpars
             parser.error(
                 f"{min(map(str, unknown))} is in none of these areas: {', '.join(area.name for area in chosen)}"
             )
-        chosen = [replace(area, modules=of) for area in chosen if (of := tuple(wanted.intersection(area.modules)))]
+        chosen = [replace(area, modules=of) for area in chosen if (of := tuple(m for m in area.modules if m in wanted))]
     return options, chosen
 
 

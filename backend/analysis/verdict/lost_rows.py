@@ -56,7 +56,7 @@ def _reason(case: Case, lost: Sequence[Loss]) -> str:
     if timeout_ms is None:
         return (
             f"output is most likely lost: {losses.said(lost)} failed to commit since {say.utc_minute(lost[-1].at)} and"
-            f" are not tried again{exceptions.compared(exceptions.open_ms(case), None)}"
+            f" will not be tried again{exceptions.compared(exceptions.open_ms(case), None)}"
         )
     return (
         f"output is lost: {losses.said(lost)} since {say.utc_minute(lost[-1].at)}, which were older than their"

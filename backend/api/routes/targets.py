@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
@@ -10,6 +11,7 @@ from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, Limit, TargetId
 from backend.contracts import api
 from backend.contracts.target_list import TargetGroupOut
+from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.target import TargetOrigin
 from backend.store.targets.targets import WantedTargets
 
@@ -24,6 +26,7 @@ IfMatch = Annotated[
 Search = Annotated[
     str | None, Query(max_length=200, pattern=r"^[^\x00]*$", description="Part of the name or the address.")
 ]
+_TAG = re.compile(r'(?:W/)?"([^",*]*)"|([^",*\s]+)')
 Origin = Annotated[TargetOrigin | None, Query(description="Only targets that came from there.")]
 
 
@@ -99,5 +102,11 @@ def _tagged(response: Response, target: api.TargetOut) -> api.TargetOut:
 
 
 def _version(if_match: str | None) -> str | None:
-    text = "*" if if_match is None else if_match.strip().removeprefix("W/").strip('"')
-    return None if text == "*" else text
+    if if_match is None or if_match.strip() == "*":
+        return None
+    tag = _TAG.fullmatch(if_match.strip())
+    if tag is None:
+        problem = "is not one version in quotes, nor *"
+        allowed = 'the ETag of an earlier answer, for example "6d0f1e9c2b7a4358"'
+        raise InvalidInputError([FieldProblem("if-match", problem, allowed)], what="header")
+    return tag[1] or tag[2]

@@ -170,8 +170,8 @@ _ADD = _NEW.on_conflict_do_update(
 # The caller passes the values to set under the names of their columns.
 _CHANGE = update(tables.targets).where(_TARGET.id == bindparam("target"), _IS_KEPT).returning(_TARGET.id)
 _LOCKED = _RECORD.with_for_update(of=tables.targets)
-# An address may have a password before its @, which nobody may find out by a search.
-_SHOWN_URL = func.regexp_replace(_TARGET.url, "//[^/]*@", "//")
+# An old address may have a password before its @, which nobody may find out by a search. A user alone is shown.
+_SHOWN_URL = func.regexp_replace(_TARGET.url, "//([^/@:]*):[^/]*@", r"//\1@")
 _FORGET_HEALTH = delete(tables.target_health).where(tables.target_health.c.target_id == bindparam("target"))
 
 

@@ -52,7 +52,7 @@ def test_the_fields_become_those_of_the_api():
         ({"labels": "=x"}, "Labels: write NAME=VALUE, each on a line of its own"),
         ({"labels": "a=1\na=2"}, "Labels: a is there twice"),
         ({"labels": "team=canary, env=prod"}, "the value of team, write the value in double quotes"),
-        ({"labels": "canary, env=prod"}, "each on a line of its own"),
+        ({"labels": "canary, env=prod"}, "If the name itself has a comma"),
         ({"interval_s": "often"}, "write a number"),
         ({"proxy_user": "me"}, "address of the proxy too"),
     ],

@@ -43,9 +43,11 @@ def test_what_a_source_left_out_and_a_missing_history_say_that_the_targets_are_c
 
 def test_five_sentences_on_what_was_left_out_are_shown_whole():
     (source,) = StatusOut.model_validate(example("status")).partial_sources
-    left_out = "; ".join(f"namespace n{n} is not read, " + "because of a missing right, " * 8 for n in range(5))
+    left_out = "; ".join(
+        f"namespace n{n} is not read, " + "because a right is missing " * 8 + f"end {n}" for n in range(5)
+    )
 
-    assert left_out.rstrip(".") in texts(gaps([source.model_copy(update={"left_out": left_out})]))
+    assert left_out in texts(gaps([source.model_copy(update={"left_out": left_out})]))
 
 
 def test_sources_beyond_the_third_are_counted():

@@ -30,6 +30,7 @@ from collectors.http_date import ahead_of
 from collectors.spark.arriving import WAIT_S, AsyncRead
 from collectors.spark.log_source import Cost
 from collectors.spark.remote_files import FILES_MAX, Listing, RemoteFile
+from collectors.spark.s3_session import RedirectedError, TooLargeAnswerError, guarded_session
 from collectors.wall_clock import WallClock
 
 INSTALL: Final = "pip install 'barrierscope[s3]'"
@@ -154,6 +155,12 @@ class S3Files:
 def _reason_of(error: Exception, timeout_s: float) -> tuple[ConnectionFailure | None, str]:
     if isinstance(error, TimeoutError):
         return ConnectionFailure.TIMEOUT, f"no answer of S3 within {timeout_s:g} s"
+    if isinstance(error, TooLargeAnswerError):
+        return None, f"{error}: does AWS_ENDPOINT_URL_S3 name a server of S3?"
+    status = error.status if isinstance(error, RedirectedError) else _status_of(error)
+    if status is not None and 300 <= status < 400:
+        problem = f"S3 redirects to another address ({status}), which is not followed"
+        return ConnectionFailure.REDIRECT, f"{problem}: are AWS_ENDPOINT_URL_S3 and the region of the bucket right?"
     if isinstance(error, FileNotFoundError):
         return None, "S3 has no such bucket or object"
     if isinstance(error, PermissionError):
@@ -167,10 +174,20 @@ def _reason_of(error: Exception, timeout_s: float) -> tuple[ConnectionFailure | 
     return None, f"S3 could not be read ({kind}){_code_of(error)}"
 
 
+def _answer_of(error: Exception) -> dict[str, Any]:
+    """Return the answer of S3 that the libraries keep with an error; it is empty if there was none."""
+    answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
+    return answer if isinstance(answer, dict) else {}
+
+
+def _status_of(error: Exception) -> int | None:
+    status = _answer_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status if isinstance(status, int) else None
+
+
 def _code_of(error: Exception) -> str:
     """Return the code of S3, such as ``AccessDenied``, in parentheses."""
-    answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
-    code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+    code = _answer_of(error).get("Error", {}).get("Code")
     return "" if not code else f" ({clean(str(code), length_max=_CODE_MAX)})"
 
 
@@ -193,13 +210,20 @@ async def open_s3(url: str, *, timeout_s: float, reach: Reach) -> AsyncIterator[
     except CredentialError as error:
         raise TargetUnavailableError(url=url, reason=error.reason, failure=ConnectionFailure.CREDENTIAL) from None
 
+    session = guarded_session()
+
     def make(pair: tuple[str, str] | None) -> Any:
         keys = {} if pair is None else {"key": pair[0], "secret": pair[1]}
         fs = s3fs.S3FileSystem(
             asynchronous=True,
             skip_instance_cache=True,
             use_listings_cache=False,
-            config_kwargs={"connect_timeout": timeout_s, "read_timeout": WAIT_S, "retries": {"max_attempts": 1}},
+            config_kwargs={
+                "connect_timeout": timeout_s,
+                "read_timeout": WAIT_S,
+                "retries": {"max_attempts": 1},
+                "http_session_cls": session,
+            },
             client_kwargs={} if ca is None else {"verify": ca},
             **keys,
         )

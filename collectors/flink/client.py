@@ -396,7 +396,7 @@ def _json_headers(token: str | None) -> dict[str, str]:
 
 
 def _error_line(body: bytes) -> str:
-    """Return the first line of Flink's ``{"errors": [...]}``, without its stack traces.
+    """Return the first line of Flink's ``{"errors": [...]}`` or of WebHDFS' exception, without its stack traces.
 
     Return "" for any other body.
     """
@@ -404,8 +404,11 @@ def _error_line(body: bytes) -> str:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         return ""
-    errors = document.get("errors") if isinstance(document, dict) else None
-    lines = [e for e in errors if isinstance(e, str) and e.strip()] if isinstance(errors, list) else []
+    if not isinstance(document, dict):
+        return ""
+    errors, remote = document.get("errors"), document.get("RemoteException")
+    found = errors if isinstance(errors, list) else [remote.get("message")] if isinstance(remote, dict) else []
+    lines = [e for e in found if isinstance(e, str) and e.strip()]
     return f": {lines[0].strip().splitlines()[0]}" if lines else ""
 
 

@@ -12,6 +12,7 @@ Source: "WebHDFS REST API" of Hadoop 3.4, operations LISTSTATUS and OPEN.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,9 @@ _CHECKED_MAX: Final = 100
 _CHECK_S: Final = 5.0
 _ACCEPT: Final = "application/octet-stream"
 _MISSING: Final = 404
+_REFUSED: Final = 403
+_OUT_OF_RANGE: Final = 416
+_AFTER_END: Final = re.compile(r"out of (the )?range|seek after EOF", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -159,8 +163,10 @@ class WebHdfsFiles:
             opened = self._stream(file.path, begin)
             read = await opened.__aenter__()
         except TargetProtocolError as error:
-            if file.size is not None or not begin or error.status == _MISSING:
+            if file.size is not None or not begin or not _is_after_end(error):
                 raise
+            # The next byte is asked for again: without that, the file would never be due any more.
+            self._grown[file.path] = _Grown(begin)
             yield nothing
             return
         try:
@@ -248,6 +254,14 @@ def _entry(found: Document, before: str) -> _Entry:
     is_open = name.endswith(OPEN) and index_of(name) is not None
     size = None if is_open or is_folder else found.get("length").count()
     return _Entry(RemoteFile(before + name, size, found.get("modificationTime").whole()), is_folder)
+
+
+def _is_after_end(error: TargetProtocolError) -> bool:
+    """Return whether the NameNode or the DataNode says that the file ends before the offset.
+
+    The status alone does not show it: Hadoop answers 403 also to a user who may not read the file.
+    """
+    return error.status == _OUT_OF_RANGE or (error.status == _REFUSED and _AFTER_END.search(error.reason) is not None)
 
 
 def _is_address(host: str) -> bool:

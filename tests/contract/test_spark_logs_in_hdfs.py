@@ -195,3 +195,44 @@ def test_the_usual_port_is_added_and_hostile_options_are_refused():
     options = ConnectionOptions(ca=parse_reference("file:ca.pem"))
     assert [p.allowed for p in problems_of(options, "webhdfs://n:9870/logs")] == ["swebhdfs://"]
     assert problems_of(options, "swebhdfs://n:9871/logs") == ()
+
+
+_END = "Offset=900 out of the range [0, 800); OPEN, path=/spark-events/local-1.inprogress"
+
+
+@pytest.mark.parametrize(
+    ("refused", "is_shown"),
+    [
+        ((403, "IOException", _END), False),
+        ((403, "AccessControlException", "Permission denied: user=spark"), True),
+        ((401, "AuthorizationException", "Token has expired"), True),
+        ((500, "RuntimeException", "no live nodes"), True),
+        ((503, "StandbyException", "not active"), True),
+    ],
+)
+async def test_a_file_that_has_grown_and_is_refused_once_is_read_later(hdfs, refused, is_shown, monkeypatch):
+    hdfs.write("local-1.inprogress", lines(-1, 0))
+    async with opened(hdfs) as collector:
+        await polled(collector)
+        hdfs.write("local-1.inprogress", lines(-1, 0, 1, 2))
+        # The file is refused between the poll that saw a new byte and the reading of the log.
+        checked = collector.folder.files._with_growth
+
+        async def refusing(files):
+            found = await checked(files)
+            hdfs.opening = refused
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(collector.folder.files), "_with_growth", lambda self, files: refusing(files))
+            collected = await collector.collect(from_epoch_ms(round(1000 * time.time())))
+        hdfs.opening = None
+        for app in collector.logs._apps.values():
+            app.due_s = 0.0
+        later = await polled(collector)
+
+    problems = [problem for job in collected.jobs for problem in job.problems]
+    assert bool(problems) == is_shown
+    if is_shown:
+        assert refused[2] in problems[0]
+    assert later == [(_NAME, JobState.RUNNING, [1, 2])]

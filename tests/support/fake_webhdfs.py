@@ -37,6 +37,8 @@ class FakeHdfs:
     headers: list[dict[str, str]] = field(default_factory=list)
     sent_bytes: int = 0
     location: str = ""
+    opening: tuple[int, str, str] | None = None
+    """The status, the exception and the message with which the NameNode refuses OPEN."""
 
     @property
     def url(self) -> str:
@@ -70,6 +72,8 @@ class FakeHdfs:
             return _refused(403, "AccessControlException", "Permission denied")
         if operation == "LISTSTATUS":
             return self._list(path)
+        if self.opening is not None:
+            return _refused(*self.opening)
         file = self.files.get(path)
         if file is None:
             return _refused(404, "FileNotFoundException", f"File {path} not found.")
@@ -109,7 +113,7 @@ class FakeHdfs:
         self.headers.append(dict(request.headers))
         content, offset = self.files[path].content, int(request.query["offset"])
         if offset > len(content):
-            return _refused(403, "IOException", "Offset is beyond the end")
+            return _refused(403, "IOException", "Cannot seek after EOF")
         length = int(request.query.get("length", len(content)))
         body = content[offset : offset + length]
         self.sent_bytes += len(body)

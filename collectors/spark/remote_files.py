@@ -36,6 +36,8 @@ class Listing:
     unreadable_count: int = 0
     unreadable: str | None = None
     """The first entry that cannot be read, with the reason."""
+    waiting_count: int = 0
+    """The folders that later polls list."""
 
 
 class RemoteFiles(Protocol):

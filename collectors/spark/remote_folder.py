@@ -158,6 +158,8 @@ class RemoteFolder:
             problems.append(f"{entries} of the folder cannot be read (such as {listing.unreadable})")
         if left_out_count:
             problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
+        if listing.waiting_count:
+            problems.append(f"{listing.waiting_count:,} rolling logs are listed by the next polls")
         if listing.is_cut:
             problems.append("the folder has more files than are listed, so others are left out")
         problem = ", ".join(problems) or None

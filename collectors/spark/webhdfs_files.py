@@ -42,7 +42,7 @@ _NAME_MAX: Final = 500
 _LOCATION_MAX: Final = 8000
 _AT_ONCE: Final = 8
 _FOLDERS_MAX: Final = 2_000
-"""So many rolling logs are listed at most, the newest."""
+"""So many rolling logs are listed at most in one poll."""
 _CHECKED_MAX: Final = 100
 """So many files that are still written are asked for new bytes in one poll."""
 _CHECK_S: Final = 5.0
@@ -62,6 +62,16 @@ class _Grown:
     asked: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Rolling:
+    """A rolling log as it was listed in the round ``asked``. ``is_open`` is whether its application still writes."""
+
+    changed_ms: int
+    files: tuple[RemoteFile, ...]
+    is_open: bool
+    asked: int
+
+
 @dataclass(slots=True)
 class WebHdfsFiles:
     """Implements ``RemoteFiles``."""
@@ -71,7 +81,7 @@ class WebHdfsFiles:
     reach: Reach
     timeout_s: float
     cost: Cost = field(default_factory=Cost)
-    _finished: dict[str, tuple[int, tuple[RemoteFile, ...]]] = field(default_factory=dict)
+    _rolling: dict[str, _Rolling] = field(default_factory=dict)
     _grown: dict[str, _Grown] = field(default_factory=dict)
     _round: int = 0
 
@@ -88,36 +98,60 @@ class WebHdfsFiles:
                 folders.append(entry.file)
             elif not entry.is_folder:
                 files.append(entry.file)
-        folders.sort(key=lambda f: -f.changed_ms)
-        is_cut = len(folders) > _FOLDERS_MAX
-        known = {f.path: f.changed_ms for f in folders[:_FOLDERS_MAX]}
-        self._finished = {n: v for n, v in self._finished.items() if known.get(n) == v[0]}
-        files += [f for _, of_folder in self._finished.values() for f in of_folder]
         problems: list[str] = []
-        wanted = [f for f in folders[:_FOLDERS_MAX] if f.path not in self._finished]
-        for at in range(0, len(wanted), _AT_ONCE):
-            some = wanted[at : at + _AT_ONCE]
-            found = await asyncio.gather(*(self._rolling(f, problems) for f in some))
-            files += [f for of_folder in found for f in of_folder]
-        files = await self._with_growth(files)
-        return Listing(
-            tuple(files[:FILES_MAX]), is_cut or len(files) > FILES_MAX, len(problems), next(iter(problems), None)
-        )
+        waiting_count = await self._list_rolling(folders, problems)
+        # The files of running applications are not among those that the limit leaves out.
+        known = sorted(self._rolling.values(), key=lambda r: (not r.is_open, -r.changed_ms))
+        files.sort(key=lambda f: (not f.path.endswith(OPEN), -f.changed_ms))
+        kept = [
+            *(f for r in known if r.is_open for f in r.files),
+            *files,
+            *(f for r in known if not r.is_open for f in r.files),
+        ]
+        grown = await self._with_growth(kept[:FILES_MAX])
+        return Listing(tuple(grown), len(kept) > FILES_MAX, len(problems), next(iter(problems), None), waiting_count)
 
-    async def _rolling(self, folder: RemoteFile, problems: list[str]) -> tuple[RemoteFile, ...]:
+    async def _list_rolling(self, folders: list[RemoteFile], problems: list[str]) -> int:
+        """List the rolling logs that may have changed, those of running applications first, the others newest first.
+
+        Return how many were never listed: a poll lists ``_FOLDERS_MAX``, and the next polls list the others.
+        """
+        known = {f.path: f for f in folders}
+        self._rolling = {path: r for path, r in self._rolling.items() if path in known}
+        self._round += 1
+
+        def order(folder: RemoteFile) -> tuple[bool, int, int]:
+            before = self._rolling.get(folder.path)
+            return before is None or not before.is_open, 0 if before is None else before.asked, -folder.changed_ms
+
+        def may_have_changed(folder: RemoteFile) -> bool:
+            before = self._rolling.get(folder.path)
+            return before is None or before.is_open or before.changed_ms != folder.changed_ms
+
+        wanted = sorted(filter(may_have_changed, folders), key=order)[:_FOLDERS_MAX]
+        for at in range(0, len(wanted), _AT_ONCE):
+            await asyncio.gather(*(self._list_one(f, problems) for f in wanted[at : at + _AT_ONCE]))
+        return sum(path not in self._rolling for path in known)
+
+    async def _list_one(self, folder: RemoteFile, problems: list[str]) -> None:
+        """List a rolling log. One that cannot be listed keeps the files that it had."""
         try:
             entries = await self._entries(folder.path)
         except TargetProtocolError as error:
-            if error.status != _MISSING:
-                problems.append(f"{clean(folder.path, length_max=100)}: {error.reason}")
-            return ()
+            if error.status == _MISSING:
+                self._rolling.pop(folder.path, None)
+                return
+            problems.append(f"{clean(folder.path, length_max=100)}: {error.reason}")
+            before = self._rolling.get(folder.path, _Rolling(-1, (), is_open=False, asked=0))
+            self._rolling[folder.path] = replace(before, asked=self._round)
+            return
         files = tuple(e.file for e in entries if not e.is_folder)
-        if not any(f.path.endswith(OPEN) for f in files):
-            self._finished[folder.path] = folder.changed_ms, files
-            return files
-        # HDFS does not know how long the newest file is.
-        newest = max((index_of(f.path) or 0 for f in files), default=0)
-        return tuple(replace(f, size=None) if index_of(f.path) == newest else f for f in files)
+        is_open = any(f.path.endswith(OPEN) for f in files)
+        if is_open:
+            # HDFS does not know how long the newest file is.
+            newest = max((index_of(f.path) or 0 for f in files), default=0)
+            files = tuple(replace(f, size=None) if index_of(f.path) == newest else f for f in files)
+        self._rolling[folder.path] = _Rolling(folder.changed_ms, files, is_open=is_open, asked=self._round)
 
     async def _entries(self, path: str) -> list[_Entry]:
         document = await self._asked(path, "LISTSTATUS")
@@ -129,7 +163,6 @@ class WebHdfsFiles:
         files = list(files)
         is_open = {f.path for f in files if f.size is None and index_of(f.path) is not None}
         self._grown = {path: g for path, g in self._grown.items() if path in is_open}
-        self._round += 1
         due = sorted((g.asked, path) for path, g in self._grown.items() if g.at_ms is None)
         try:
             async with asyncio.timeout(_CHECK_S):

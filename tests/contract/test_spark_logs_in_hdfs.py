@@ -16,7 +16,9 @@ from backend.domain.errors import InvalidInputError, TargetProtocolError
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin
 from backend.domain.target_url import normalised_store
+from collectors.spark import webhdfs_files
 from collectors.spark.kind import SPARK
+from collectors.spark.remote_folder import logs_of
 from tests.support.collector_targets import Row
 from tests.support.fake_webhdfs import FakeHdfs, running_hdfs
 from tests.support.spark_history import query_lines as lines
@@ -195,6 +197,40 @@ def test_the_usual_port_is_added_and_hostile_options_are_refused():
     options = ConnectionOptions(ca=parse_reference("file:ca.pem"))
     assert [p.allowed for p in problems_of(options, "webhdfs://n:9870/logs")] == ["swebhdfs://"]
     assert problems_of(options, "swebhdfs://n:9871/logs") == ()
+
+
+async def test_a_running_query_that_is_quiet_stays_ahead_of_newer_logs_and_all_logs_come_in_turn(hdfs, monkeypatch):
+    monkeypatch.setattr(webhdfs_files, "_FOLDERS_MAX", 3)
+    hdfs.write(f"{_ROLLING}/appstatus_app-1.inprogress", b"")
+    hdfs.write(f"{_ROLLING}/events_1_app-1", lines(-1, 0))
+    async with opened(hdfs) as collector:
+        first = await polled(collector)
+        for number in range(2, 10):
+            hdfs.write(f"eventlog_v2_app-{number}/appstatus_app-{number}", b"")
+            hdfs.write(f"eventlog_v2_app-{number}/events_1_app-{number}", lines(-1, 0))
+            hdfs.folders[f"eventlog_v2_app-{number}"] += 60_000
+        seen = []
+        for _ in range(5):
+            found = await collector.folder.files.listed()
+            logs = logs_of(found)
+            seen.append((len(logs), logs["app-1"].is_open, found.waiting_count))
+            taken(hdfs)
+
+    assert first == [(_NAME, JobState.RUNNING, [0])]
+    assert seen == [(3, True, 6), (5, True, 4), (7, True, 2), (9, True, 0), (9, True, 0)]
+
+
+async def test_a_rolling_log_that_cannot_be_listed_for_a_moment_keeps_its_files(hdfs):
+    hdfs.write(f"{_ROLLING}/appstatus_app-1.inprogress", b"")
+    hdfs.write(f"{_ROLLING}/events_1_app-1", lines(-1, 0))
+    hdfs.write("local-2", lines(-1))
+    async with opened(hdfs) as collector:
+        await polled(collector)
+        hdfs.unlisted = (403, "AccessControlException", "Permission denied")
+        found = await collector.folder.files.listed()
+
+    assert logs_of(found)["app-1"].is_open
+    assert (found.unreadable_count, found.unreadable) == (1, f"{_ROLLING}: HTTP 403: Permission denied")
 
 
 _END = "Offset=900 out of the range [0, 800); OPEN, path=/spark-events/local-1.inprogress"

@@ -39,6 +39,8 @@ class FakeHdfs:
     location: str = ""
     opening: tuple[int, str, str] | None = None
     """The status, the exception and the message with which the NameNode refuses OPEN."""
+    unlisted: tuple[int, str, str] | None = None
+    """The same for the lists of the folders in the folder."""
 
     @property
     def url(self) -> str:
@@ -70,6 +72,8 @@ class FakeHdfs:
         self.headers.append(dict(request.headers))
         if request.query.get("user.name") != "spark":
             return _refused(403, "AccessControlException", "Permission denied")
+        if operation == "LISTSTATUS" and path and self.unlisted is not None:
+            return _refused(*self.unlisted)
         if operation == "LISTSTATUS":
             return self._list(path)
         if self.opening is not None:

@@ -38,6 +38,8 @@ class Listing:
     """The first entry that cannot be read, with the reason."""
     waiting_count: int = 0
     """The folders that later polls list."""
+    is_partial: bool = False
+    """Whether later polls go on with the list."""
 
 
 class RemoteFiles(Protocol):

@@ -160,8 +160,10 @@ class RemoteFolder:
             problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
         if listing.waiting_count:
             problems.append(f"{listing.waiting_count:,} rolling logs are listed by the next polls")
+        if listing.is_partial:
+            problems.append("one poll does not list the whole folder, so new logs may be seen some polls late")
         if listing.is_cut:
-            problems.append("the folder has more files than are listed, so others are left out")
+            problems.append("the folder has more files than are kept, so the oldest are left out")
         problem = ", ".join(problems) or None
         if problem != self.problem and problem is not None:
             _log.warning("event logs left out", folder=self.url, reason=problem)

@@ -11,6 +11,8 @@ s3fs belongs to the extra ``s3``. The keys are those of the target's connection,
 from __future__ import annotations
 
 import asyncio
+import heapq
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,18 +25,23 @@ import aiohttp
 from backend.domain.clock import to_epoch_ms
 from backend.domain.connection import Reach
 from backend.domain.connection_failure import ConnectionFailure
-from backend.domain.errors import FieldProblem, InvalidInputError, TargetUnavailableError
+from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
 from backend.domain.text import clean
 from collectors.credentials import CredentialError, Credentials
 from collectors.http_date import ahead_of
 from collectors.spark.arriving import WAIT_S, AsyncRead
+from collectors.spark.log_folder import ROLLING
 from collectors.spark.log_source import Cost
 from collectors.spark.remote_files import FILES_MAX, Listing, RemoteFile
-from collectors.spark.s3_session import RedirectedError, TooLargeAnswerError, guarded_session
+from collectors.spark.s3_session import PageError, RedirectedError, TooLargeAnswerError, guarded_session
 from collectors.wall_clock import WallClock
 
 INSTALL: Final = "pip install 'barrierscope[s3]'"
-_PAGES_MAX: Final = FILES_MAX // 500
+_PAGES_MAX: Final = 200
+"""So many pages of 1,000 objects are asked for at most in one poll, and for so many seconds."""
+_LIST_S: Final = 20.0
+_LAST_CHARACTER: Final = chr(0x10FFFF)
+"""Sorts after every other one, so that a list goes on behind a folder."""
 _CODE_MAX: Final = 60
 _TRIES: Final = 2
 
@@ -52,6 +59,11 @@ class S3Files:
     errors: tuple[type[Exception], ...]
     cost: Cost = field(default_factory=Cost)
     timeout_s: float = 10.0
+    monotonic_s: Callable[[], float] = time.monotonic
+    _files: dict[str, RemoteFile] = field(default_factory=dict)
+    _round: dict[str, RemoteFile] = field(default_factory=dict)
+    _after: str = ""
+    _is_cut: bool = False
     _fs: Any = None
     _pair: tuple[str, str] | None = field(default=None, repr=False)
     _ahead: timedelta = timedelta(0)
@@ -71,32 +83,70 @@ class S3Files:
         return f"{path}/" if path else ""
 
     async def listed(self) -> Listing:
-        """List the objects below the prefix; see ``RemoteFiles``."""
-        files: list[RemoteFile] = []
+        """List the objects below the prefix; see ``RemoteFiles``.
+
+        S3 lists in the order of the keys. If one poll does not come to the last key, the next one goes on from there.
+        """
+        end_s = self.monotonic_s() + _LIST_S
         asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix}
         for _ in range(_PAGES_MAX):
-            page = await self._answer("list_objects_v2", **asked)
-            files += self._files_of(page)
+            after = {"StartAfter": self._after} if self._after else {}
+            page = await self._answer("list_objects_v2", **asked, **after)
+            last = self._take(page)
+            if not page["IsTruncated"]:
+                self._files, self._round, self._after = self._round, {}, ""
+                return self._listing(is_partial=False)
             token = page.get("NextContinuationToken")
-            if not page.get("IsTruncated") or not token:
-                return Listing(tuple(files))
-            if len(files) >= FILES_MAX:
+            if not last and token and token != asked.get("ContinuationToken"):
+                # A page may have only deleted objects.
+                asked["ContinuationToken"] = token
+            elif not last or last.encode() <= self._after.encode():
+                raise self._no_list("says that more objects follow, but names no later one")
+            else:
+                asked.pop("ContinuationToken", None)
+                self._after = last
+            if self.monotonic_s() >= end_s:
                 break
-            asked["ContinuationToken"] = token
-        return Listing(tuple(files[:FILES_MAX]), is_cut=True)
+        return self._listing(is_partial=True)
 
-    def _files_of(self, page: Mapping[str, Any]) -> list[RemoteFile]:
-        found = []
+    def _take(self, page: Mapping[str, Any]) -> str:
+        """Take over the logs of a page. Return the key after which the next page begins.
+
+        A folder that is no log is passed over, however many objects it has.
+        """
+        if not isinstance(page.get("IsTruncated"), bool) or not ("Name" in page or "KeyCount" in page):
+            raise self._no_list("has no list of objects")
+        last = ""
         for entry in page.get("Contents") or ():
-            path, changed = str(entry.get("Key", "")).removeprefix(self._prefix), entry.get("LastModified")
-            size = entry.get("Size")
-            if path and path.count("/") <= 1 and isinstance(changed, datetime) and isinstance(size, int):
-                found.append(RemoteFile(path, size, to_epoch_ms(changed)))
-        return found
+            last, changed, size = str(entry.get("Key", "")), entry.get("LastModified"), entry.get("Size")
+            path = last.removeprefix(self._prefix)
+            if path and _outside(path) is None and isinstance(changed, datetime) and isinstance(size, int):
+                self._round[path] = RemoteFile(path, size, to_epoch_ms(changed))
+        if len(self._round) > 2 * FILES_MAX:
+            self._is_cut = True
+            self._round = _newest(self._round)
+        passed = _outside(last.removeprefix(self._prefix))
+        return last if passed is None else f"{self._prefix}{passed}/{_LAST_CHARACTER}"
+
+    def _listing(self, *, is_partial: bool) -> Listing:
+        """Return what this round of lists and, for the keys that it has not come to, the round before has found."""
+        done = self._after.removeprefix(self._prefix).encode()
+        files = self._round | {p: f for p, f in self._files.items() if not is_partial or p.encode() > done}
+        is_cut = self._is_cut or len(files) > FILES_MAX
+        if not is_partial:
+            self._is_cut = False
+        return Listing(tuple(_newest(files).values()), is_cut=is_cut, is_partial=is_partial)
+
+    def _no_list(self, problem: str) -> TargetProtocolError:
+        reason = f"the answer {problem}, so it is none of S3: does AWS_ENDPOINT_URL_S3 name a server of S3?"
+        return TargetProtocolError(url=self.url, reason=reason, status=200)
 
     @asynccontextmanager
     async def opened(self, file: RemoteFile, begin: int) -> AsyncIterator[AsyncRead]:
-        """Open an object at a position; see ``RemoteFiles``."""
+        """Open an object at a position; see ``RemoteFiles``. One without bytes is not asked for."""
+        if file.size == 0:
+            yield _nothing
+            return
         answer = await self._answer(
             "get_object", Bucket=self._bucket, Key=self._prefix + file.path, Range=f"bytes={begin}-"
         )
@@ -152,11 +202,35 @@ class S3Files:
         return TargetUnavailableError(url=self.url, reason=reason, failure=failure)
 
 
+def _outside(path: str) -> str | None:
+    """Return the folder of an object that is in no log: one that is no rolling log, or is below one."""
+    folder, _, name = path.partition("/")
+    if not name and "/" not in path:
+        return None
+    if not folder.startswith(ROLLING):
+        return folder
+    below, _, deeper = name.partition("/")
+    return f"{folder}/{below}" if deeper or name.endswith("/") else None
+
+
+def _newest(files: dict[str, RemoteFile]) -> dict[str, RemoteFile]:
+    if len(files) <= FILES_MAX:
+        return files
+    return {f.path: f for f in heapq.nlargest(FILES_MAX, files.values(), key=lambda f: f.changed_ms)}
+
+
+async def _nothing(size: int) -> bytes:
+    return b""
+
+
 def _reason_of(error: Exception, timeout_s: float) -> tuple[ConnectionFailure | None, str]:
     if isinstance(error, TimeoutError):
         return ConnectionFailure.TIMEOUT, f"no answer of S3 within {timeout_s:g} s"
     if isinstance(error, TooLargeAnswerError):
         return None, f"{error}: does AWS_ENDPOINT_URL_S3 name a server of S3?"
+    if isinstance(error, PageError):
+        problem = "a page has answered and not S3, such as that of a login"
+        return ConnectionFailure.LOGIN_PAGE, f"{problem}: does AWS_ENDPOINT_URL_S3 name a server of S3?"
     status = error.status if isinstance(error, RedirectedError) else _status_of(error)
     if status is not None and 300 <= status < 400:
         problem = f"S3 redirects to another address ({status}), which is not followed"
@@ -171,7 +245,10 @@ def _reason_of(error: Exception, timeout_s: float) -> tuple[ConnectionFailure | 
         return ConnectionFailure.CREDENTIAL, problem
     if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError"):
         return None, "no connection to S3 is possible"
-    return None, f"S3 could not be read ({kind}){_code_of(error)}"
+    if status is not None and status >= 500:
+        problem = f"S3 answers with an error{_code_of(error)}: it is asked again at the next poll"
+        return None, f"{problem}; if it still fails, read the log of its server"
+    return None, f"S3 could not be read ({kind}){_code_of(error)}: are the address and AWS_ENDPOINT_URL_S3 right?"
 
 
 def _answer_of(error: Exception) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from backend.domain.bounded_body import BODY_MAX_BYTES, PIECE_BYTES
 
 _REGION: Final = "x-amz-bucket-region"
+_PAGES: Final = (b"<!doctype html", b"<html")
 
 
 class TooLargeAnswerError(ValueError):
@@ -28,6 +29,10 @@ class RedirectedError(ValueError):
     def __init__(self, status: int) -> None:
         self.status = status
         super().__init__(f"redirected by {status}")
+
+
+class PageError(ValueError):
+    """A page for people has answered, such as that of a login, and not S3."""
 
 
 @cache
@@ -47,12 +52,16 @@ def guarded_session() -> type[Any]:
                 answer = await super().send(request)
             finally:
                 request.stream_output = is_streamed
+            if 300 <= answer.status_code < 400 and _REGION not in answer.headers:
+                # botocore would ask for the region of the bucket, which is redirected as well, without end.
+                answer.raw.close()
+                raise RedirectedError(answer.status_code)
             if not is_streamed or answer.status_code >= 300:
                 # The property ``content`` of the answer would read all of it.
                 answer._content = await _bounded(answer.raw)
-            if 300 <= answer.status_code < 400 and _REGION not in answer.headers:
-                # botocore would ask for the region of the bucket, which is redirected as well, without end.
-                raise RedirectedError(answer.status_code)
+                # botocore would take it for an answer of S3 that broke off, with the status 500.
+                if _is_page(answer):
+                    raise PageError
             return answer
 
     return GuardedSession
@@ -66,6 +75,11 @@ class _WithoutRedirects:
 
     async def request(self, method: str, **options: Any) -> Any:
         return await self._session.request(method, **options | {"allow_redirects": False})
+
+
+def _is_page(answer: Any) -> bool:
+    begin = answer._content[:200].lstrip().lower()
+    return "text/html" in answer.headers.get("content-type", "").lower() or begin.startswith(_PAGES)
 
 
 async def _bounded(response: Any) -> bytes:

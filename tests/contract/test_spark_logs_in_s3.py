@@ -108,6 +108,19 @@ async def test_of_a_plain_log_that_has_grown_only_the_new_bytes_are_read(s3):
     assert third == [(_NAME, JobState.ENDED, [3])]
 
 
+async def test_an_object_without_bytes_does_not_make_its_log_unreadable(s3):
+    s3.write(f"{_ROLLING}/appstatus_app-1.inprogress", b"")
+    s3.write(f"{_ROLLING}/events_1_app-1", lines(-1, 0))
+    s3.write(f"{_ROLLING}/events_2_app-1", b"")
+    async with opened() as collector:
+        found = await polled(collector)
+        s3.write(f"{_ROLLING}/events_2_app-1", lines(1))
+        later = await polled(collector)
+
+    assert found == [(_NAME, JobState.RUNNING, [0])]
+    assert later == [(_NAME, JobState.RUNNING, [1])]
+
+
 async def test_a_thousand_idle_applications_cost_one_request_a_thousand_objects(s3, monkeypatch):
     for number in range(1, 31):
         s3.write(f"local-{number}", lines(-1, 0))

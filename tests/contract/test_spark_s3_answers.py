@@ -10,8 +10,10 @@ from backend.domain.clock import from_epoch_ms
 from backend.domain.connection import ANYWHERE
 from backend.domain.errors import UpstreamError
 from backend.domain.target import TargetOrigin
+from collectors.spark import s3_files
 from collectors.spark.kind import SPARK
-from tests.support.answering_s3 import Answer, answering_s3
+from collectors.spark.remote_files import Listing
+from tests.support.answering_s3 import Answer, answering_s3, page
 from tests.support.collector_targets import Row
 
 pytestmark = pytest.mark.anyio
@@ -76,3 +78,120 @@ async def test_a_list_without_end_is_given_up_at_the_limit(run, status):
     assert "an answer of S3 is larger than 8 MiB" in reason
     # What is on its way in the buffers of the machine counts as sent.
     assert s3.sent_bytes / len(s3.asked) < 3 * _LIMIT_BYTES
+
+
+@pytest.mark.parametrize("body", [b"", b"<?xml version='1.0'?><Other/>"])
+async def test_an_answer_that_is_no_list_is_no_empty_folder(run, body):
+    with answering_s3(lambda path, query: Answer([body])) as s3:
+        reason = await run(s3.endpoint)
+
+    assert reason is not None
+    assert "the answer has no list of objects" in reason
+
+
+@pytest.mark.parametrize("status", [200, 403, 503])
+@pytest.mark.parametrize("body", [b"<!DOCTYPE html><title>Log in<br></html>", b"<html/>"])
+async def test_a_page_of_a_login_is_named_as_one(run, body, status):
+    with answering_s3(lambda path, query: Answer([body], status=status)) as s3:
+        reason = await run(s3.endpoint)
+
+    assert reason is not None
+    assert "a page has answered and not S3, such as that of a login: does AWS_ENDPOINT_URL_S3" in reason
+
+
+async def test_an_error_of_the_server_says_what_comes_next(run):
+    body = b"<?xml version='1.0'?><Error><Code>InternalError</Code></Error>"
+    with answering_s3(lambda path, query: Answer([body], status=500)) as s3:
+        reason = await run(s3.endpoint)
+
+    assert reason is not None
+    assert "S3 answers with an error (InternalError): it is asked again" in reason
+
+
+async def test_a_list_that_does_not_go_on_is_given_up(run):
+    body = page([("events/local-1", 5, 1)], bucket=_BUCKET, token="again")
+    with answering_s3(lambda path, query: Answer([body])) as s3:
+        reason = await run(s3.endpoint)
+
+    assert len(s3.asked) == 2
+    assert reason is not None
+    assert "says that more objects follow, but names no later one" in reason
+
+
+def folder(names: list[str], *, size: int):
+    """Answer lists of a folder, with ``size`` objects a page, the last of which is the newest."""
+
+    def answer(path, query):
+        after = query.get("start-after", [""])[0].encode()
+        keys = [f"events/{name}" for name in names]
+        left = [(key, 5, at % 60) for at, key in enumerate(keys) if key.encode() > after]
+        return Answer([page(left[:size], bucket=_BUCKET, token="more" if len(left) > size else None)])
+
+    return answer
+
+
+async def listed(endpoint: str, monkeypatch, *, count: int) -> list[Listing]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    async with s3_files.open_s3(f"s3://{_BUCKET}/events", timeout_s=10.0, reach=ANYWHERE) as files:
+        return [await files.listed() for _ in range(count)]
+
+
+async def test_a_list_longer_than_a_poll_goes_on_in_the_next_and_what_was_found_stays(monkeypatch):
+    monkeypatch.setattr(s3_files, "_PAGES_MAX", 2)
+    names = [f"local-{number}" for number in range(10, 20)]
+    with answering_s3(folder(names, size=2)) as s3:
+        found = await listed(s3.endpoint, monkeypatch, count=4)
+
+    assert [(len(f.files), f.is_partial, f.is_cut) for f in found] == [
+        (4, True, False),
+        (8, True, False),
+        (10, False, False),
+        (10, True, False),
+    ]
+
+
+async def test_a_page_with_only_deleted_objects_does_not_end_the_list(monkeypatch):
+    def answer(path, query):
+        if "continuation-token" in query:
+            return Answer([page([("events/local-1", 5, 1)], bucket=_BUCKET)])
+        return Answer([page([], bucket=_BUCKET, token="more")])
+
+    with answering_s3(answer) as s3:
+        (found,) = await listed(s3.endpoint, monkeypatch, count=1)
+
+    assert [f.path for f in found.files] == ["local-1"]
+
+
+async def test_a_list_stops_after_its_time_and_an_object_that_is_gone_goes(monkeypatch):
+    monkeypatch.setattr(s3_files, "_LIST_S", 0.0)
+    names = [f"local-{number}" for number in range(10, 14)]
+    with answering_s3(folder(names, size=2)) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+        async with s3_files.open_s3(f"s3://{_BUCKET}/events", timeout_s=10.0, reach=ANYWHERE) as files:
+            before = [len((await files.listed()).files) for _ in range(2)]
+            names.remove("local-10")
+            after = [f.path for f in (await files.listed()).files]
+
+    assert before == [2, 4]
+    assert sorted(after) == ["local-11", "local-12", "local-13"]
+
+
+async def test_of_more_objects_than_are_kept_the_newest_are(monkeypatch):
+    monkeypatch.setattr(s3_files, "FILES_MAX", 4)
+    names = [f"local-{number}" for number in range(10, 30)]
+    with answering_s3(folder(names, size=3)) as s3:
+        (found,) = await listed(s3.endpoint, monkeypatch, count=1)
+
+    assert sorted(f.path for f in found.files) == ["local-26", "local-27", "local-28", "local-29"]
+    assert found.is_cut
+
+
+async def test_the_objects_of_another_program_cost_no_page_each(monkeypatch):
+    others = [f"data/part-{number}" for number in range(100, 200)]
+    deep = [f"eventlog_v2_app-1/old/part-{number}" for number in range(100, 200)]
+    names = [*others, "eventlog_v2_app-1/appstatus_app-1", "eventlog_v2_app-1/events_1_app-1", *deep, "local-1"]
+    with answering_s3(folder(names, size=3)) as s3:
+        (found,) = await listed(s3.endpoint, monkeypatch, count=1)
+
+    assert sorted(f.path for f in found.files) == [names[100], names[101], "local-1"]
+    assert len(s3.asked) == 3

@@ -6,7 +6,7 @@ than that of the target, and an address of this machine, of its network segment 
 unless it is the target's own. HDFS knows neither size nor time of a file while it is written. So if such a file was
 read, a poll asks for the byte after it: two requests.
 
-Source: "WebHDFS REST API" of Hadoop 3.4, operations LISTSTATUS and OPEN.
+Source: "WebHDFS REST API" of Hadoop 3.4, operations LISTSTATUS, LISTSTATUS_BATCH and OPEN.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class WebHdfsFiles:
     _rolling: dict[str, _Rolling] = field(default_factory=dict)
     _grown: dict[str, _Grown] = field(default_factory=dict)
     _round: int = 0
+    _is_batched: bool = False
 
     @property
     def clock_ahead(self) -> timedelta:
@@ -154,9 +155,36 @@ class WebHdfsFiles:
         self._rolling[folder.path] = _Rolling(folder.changed_ms, files, is_open=is_open, asked=self._round)
 
     async def _entries(self, path: str) -> list[_Entry]:
-        document = await self._asked(path, "LISTSTATUS")
         before = f"{path}/" if path else ""
+        if not path and self._is_batched:
+            return await self._batched()
+        try:
+            document = await self._asked(path, "LISTSTATUS")
+        except TargetProtocolError as error:
+            if path or error.status is not None:
+                raise
+            # The list of a large folder is larger than an answer may be. It comes in batches as well.
+            try:
+                entries = await self._batched()
+            except TargetProtocolError:
+                raise error from None
+            self._is_batched = True
+            return entries
         return [_entry(found, before) for found in document.get("FileStatuses").get("FileStatus").items()]
+
+    async def _batched(self) -> list[_Entry]:
+        """List the folder in batches, of 1,000 entries if HDFS is not set otherwise, ``FILES_MAX`` entries at most."""
+        entries: list[_Entry] = []
+        more = ""
+        while len(entries) < FILES_MAX:
+            listing = (await self._asked("", "LISTSTATUS_BATCH", more)).get("DirectoryListing")
+            found = listing.get("partialListing").get("FileStatuses").get("FileStatus").items()
+            batch = [_entry(status, "") for status in found]
+            entries += batch
+            if not batch or not listing.get("remainingEntries").count():
+                break
+            more = f"&startAfter={quote(batch[-1].file.path, safe='')}"
+        return entries
 
     async def _with_growth(self, files: Iterable[RemoteFile]) -> list[RemoteFile]:
         """Return the files, those that are still written with the time at which they were seen to have grown."""
@@ -249,16 +277,25 @@ class WebHdfsFiles:
         root, tail = f"{url.scheme}://{shown}:{port}", url.raw_path_qs
         if (host, port, url.scheme) == (own.hostname, own.port, own.scheme):
             return root, tail, self.reach
+        proxy = self.reach.options.proxy
         options = ConnectionOptions(
-            ca=self.reach.options.ca, certificate=self.reach.options.certificate, key=self.reach.options.key
+            ca=self.reach.options.ca,
+            certificate=self.reach.options.certificate,
+            key=self.reach.options.key,
+            proxy=proxy,
         )
         if url.scheme == "http":
-            options = ConnectionOptions()
+            options = ConnectionOptions(proxy=proxy)
         rules = self.reach.rules
         if host != own.hostname and rules.is_everything_allowed:
             # A wide network does not contain the special addresses.
             named = () if _is_address(host) else (host,)
             rules = AddressRules(is_everything_allowed=False, allowed=(*named, "0.0.0.0/0", "::/0"))
+            if proxy is not None:
+                # The proxy connects to the DataNode, and this process only to the proxy, which may be on this machine.
+                if not rules.allows_host(host):
+                    raise TargetProtocolError(url=self.url, reason=f"the DataNode's host {host} is not allowed here")
+                rules = replace(rules, allowed=(*rules.allowed, URL(proxy.url).raw_host or ""))
         return root, tail, replace(self.reach, options=options, rules=rules)
 
     async def _asked(self, path: str, operation: str, more: str = "") -> Document:

@@ -11,7 +11,7 @@ import pytest
 
 from backend.cli import app
 from backend.domain.clock import from_epoch_ms
-from backend.domain.connection import ANYWHERE, ConnectionOptions, Reach, parse_reference, problems_of
+from backend.domain.connection import ANYWHERE, ConnectionOptions, Proxy, Reach, parse_reference, problems_of
 from backend.domain.errors import InvalidInputError, TargetProtocolError
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin
@@ -21,6 +21,7 @@ from collectors.spark.kind import SPARK
 from collectors.spark.remote_folder import logs_of
 from tests.support.collector_targets import Row
 from tests.support.fake_webhdfs import FakeHdfs, running_hdfs
+from tests.support.nginx import forward_proxy
 from tests.support.spark_history import query_lines as lines
 from tests.support.spark_history import zstd
 
@@ -231,6 +232,44 @@ async def test_a_rolling_log_that_cannot_be_listed_for_a_moment_keeps_its_files(
 
     assert logs_of(found)["app-1"].is_open
     assert (found.unreadable_count, found.unreadable) == (1, f"{_ROLLING}: HTTP 403: Permission denied")
+
+
+async def test_a_folder_whose_list_is_too_large_is_listed_in_batches(hdfs):
+    for number in range(10, 15):
+        hdfs.write(f"local-{number} a", lines(-1, 0))
+    hdfs.batch_size = 2
+    async with opened(hdfs) as collector:
+        found = await collector.folder.files.listed()
+        first = taken(hdfs)
+        await collector.folder.files.listed()
+
+    assert sorted(f.path for f in found.files) == [f"local-{number} a" for number in range(10, 15)]
+    assert first == ["LISTSTATUS ", *["LISTSTATUS_BATCH "] * 3]
+    assert taken(hdfs) == ["LISTSTATUS_BATCH "] * 3
+
+
+async def test_without_batches_the_sentence_names_the_limit(hdfs):
+    hdfs.batch_size = 0
+    async with opened(hdfs) as collector:
+        with pytest.raises(TargetProtocolError, match="larger than 8 MiB"):
+            await polled(collector)
+
+
+async def test_a_data_node_is_reached_through_the_proxy_of_the_target(hdfs):
+    hdfs.write("local-1", lines(-1, 0))
+    async with forward_proxy() as proxy:
+        reach = Reach(options=ConnectionOptions(proxy=Proxy(proxy.url)))
+        async with opened(hdfs, reach=reach) as collector:
+            found = await polled(collector)
+        asked = list(proxy.asked)
+        hdfs.location = "http://127.0.0.2:1"
+        async with opened(hdfs, reach=reach) as collector:
+            with pytest.raises(TargetProtocolError, match="not allowed"):
+                await polled(collector)
+
+    assert found == [(_NAME, JobState.ENDED, [0])]
+    assert [line for line in asked if f"127.0.0.1:{hdfs.data_port}/webhdfs/v1" in line]
+    assert not [line for line in proxy.asked if "127.0.0.2" in line]
 
 
 _END = "Offset=900 out of the range [0, 800); OPEN, path=/spark-events/local-1.inprogress"

@@ -39,6 +39,8 @@ class FakeHdfs:
     location: str = ""
     opening: tuple[int, str, str] | None = None
     """The status, the exception and the message with which the NameNode refuses OPEN."""
+    batch_size: int | None = None
+    """So many entries has a batch of a folder whose list is too large, 0 if the server has no batches."""
     unlisted: tuple[int, str, str] | None = None
     """The same for the lists of the folders in the folder."""
 
@@ -74,8 +76,12 @@ class FakeHdfs:
             return _refused(403, "AccessControlException", "Permission denied")
         if operation == "LISTSTATUS" and path and self.unlisted is not None:
             return _refused(*self.unlisted)
+        if operation == "LISTSTATUS_BATCH" and self.batch_size:
+            return self._batch(request.query.get("startAfter", ""), self.batch_size)
         if operation == "LISTSTATUS":
             return self._list(path)
+        if operation != "OPEN":
+            return _refused(400, "IllegalArgumentException", f"Invalid value for webhdfs parameter op: {operation}")
         if self.opening is not None:
             return _refused(*self.opening)
         file = self.files.get(path)
@@ -94,6 +100,8 @@ class FakeHdfs:
     data_port: int = 0
 
     def _list(self, path: str) -> web.Response:
+        if not path and self.batch_size is not None:
+            return web.Response(body=b" " * (9 * 2**20), content_type="application/json")
         if path in self.files:
             file = self.files[path]
             return web.json_response(
@@ -110,6 +118,12 @@ class FakeHdfs:
         if not path:
             found += [_status(name, "DIRECTORY", 0, at_ms) for name, at_ms in self.folders.items()]
         return web.json_response({"FileStatuses": {"FileStatus": found}})
+
+    def _batch(self, after: str, size: int) -> web.Response:
+        found = [_status(n, "FILE", len(f.content), f.changed_ms) for n, f in sorted(self.files.items()) if n > after]
+        listing = {"FileStatuses": {"FileStatus": found[:size]}}
+        left = max(0, len(found) - size)
+        return web.json_response({"DirectoryListing": {"partialListing": listing, "remainingEntries": left}})
 
     async def data_node(self, request: web.Request) -> web.Response:
         path = request.path.removeprefix("/webhdfs/v1").removeprefix(ROOT).strip("/")

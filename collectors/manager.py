@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import structlog
 
@@ -24,11 +25,15 @@ from backend.domain.errors import (
 )
 from backend.domain.ids import TargetId
 from backend.domain.target import TargetState
+from backend.domain.target_url import is_store
 from collectors.base import Collector, ObservationSink, Pause, TargetRow, TargetSource
 from collectors.gate import PollGate
 from collectors.loop import LoopOptions, TargetLoop
 
 _log = structlog.get_logger(__name__)
+
+_STORE_INTERVAL_S: Final = 30.0
+"""A folder in S3 or HDFS without an interval of its own is listed so often: each poll costs a list, which S3 bills."""
 
 OpenCollector = Callable[[TargetRow], AbstractAsyncContextManager[Collector]]
 
@@ -153,6 +158,8 @@ class CollectorManager:
         options = self._options.loop
         if row.interval_s is not None:
             options = replace(options, interval_s=row.interval_s)
+        elif is_store(row.url):
+            options = replace(options, interval_s=max(options.interval_s, _STORE_INTERVAL_S))
         async with self._open_collector(row) as collector:
             loop = TargetLoop(
                 row.id,

@@ -168,6 +168,23 @@ async def test_every_enabled_target_is_read_and_at_the_end_all_leases_are_releas
     assert world.targets.holders == {}
 
 
+async def test_a_folder_in_a_store_is_listed_every_30_s_if_it_has_no_interval_of_its_own() -> None:
+    world = World("s3", "hdfs", "own", "server")
+    for name, url, interval_s in (
+        ("s3", "s3://logs/events", None),
+        ("hdfs", "webhdfs://spark@namenode:9870/events", None),
+        ("own", "s3://logs/others", 5.0),
+    ):
+        world.targets.rows[TargetId(name)] = Row(TargetId(name), url=url, interval_s=interval_s)
+    async with running(world, world.manager()):
+        await world.time.run_for(300)
+    counts = {name: world.sink.written.count(TargetId(name)) for name in ("s3", "hdfs", "own", "server")}
+    assert 9 <= counts["s3"] <= 11
+    assert 9 <= counts["hdfs"] <= 11
+    assert 58 <= counts["own"] <= 61
+    assert counts["server"] >= 145
+
+
 async def test_targets_can_be_added_and_removed_during_the_run() -> None:
     world = World("a")
     manager = world.manager()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -42,7 +43,8 @@ _NAME_MAX: Final = 500
 _LOCATION_MAX: Final = 8000
 _AT_ONCE: Final = 8
 _FOLDERS_MAX: Final = 2_000
-"""So many rolling logs are listed at most in one poll."""
+"""So many rolling logs are listed at most in one poll, and for so many seconds."""
+_LIST_S: Final = 20.0
 _CHECKED_MAX: Final = 100
 """So many files that are still written are asked for new bytes in one poll."""
 _CHECK_S: Final = 5.0
@@ -129,9 +131,12 @@ class WebHdfsFiles:
             before = self._rolling.get(folder.path)
             return before is None or before.is_open or before.changed_ms != folder.changed_ms
 
+        end_s = time.monotonic() + _LIST_S
         wanted = sorted(filter(may_have_changed, folders), key=order)[:_FOLDERS_MAX]
         for at in range(0, len(wanted), _AT_ONCE):
             await asyncio.gather(*(self._list_one(f, problems) for f in wanted[at : at + _AT_ONCE]))
+            if time.monotonic() >= end_s:
+                break
         return sum(path not in self._rolling for path in known)
 
     async def _list_one(self, folder: RemoteFile, problems: list[str]) -> None:

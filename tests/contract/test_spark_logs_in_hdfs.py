@@ -221,6 +221,17 @@ async def test_a_running_query_that_is_quiet_stays_ahead_of_newer_logs_and_all_l
     assert seen == [(3, True, 6), (5, True, 4), (7, True, 2), (9, True, 0), (9, True, 0)]
 
 
+async def test_lists_of_rolling_logs_stop_after_their_time_and_the_next_poll_lists_the_others(hdfs, monkeypatch):
+    monkeypatch.setattr(webhdfs_files, "_LIST_S", 0.0)
+    for number in range(10, 30):
+        hdfs.write(f"eventlog_v2_app-{number}/appstatus_app-{number}", b"")
+        hdfs.write(f"eventlog_v2_app-{number}/events_1_app-{number}", lines(-1, 0))
+    async with opened(hdfs) as collector:
+        found = [await collector.folder.files.listed() for _ in range(3)]
+
+    assert [(len(logs_of(f)), f.waiting_count) for f in found] == [(8, 12), (16, 4), (20, 0)]
+
+
 async def test_a_rolling_log_that_cannot_be_listed_for_a_moment_keeps_its_files(hdfs):
     hdfs.write(f"{_ROLLING}/appstatus_app-1.inprogress", b"")
     hdfs.write(f"{_ROLLING}/events_1_app-1", lines(-1, 0))

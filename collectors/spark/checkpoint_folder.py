@@ -132,9 +132,9 @@ def read_folder(name: str) -> CheckpointFolder:
     path = Path(name)
     if "://" in name:
         raise _refused(f"{name!r} is an address", "a folder on this machine: copy or mount it")
-    if not path.is_dir():
-        raise _refused(f"{name!r} {'is a file' if path.exists() else 'does not exist'}", _INSIDE)
     try:
+        if not path.is_dir():
+            raise _refused(f"{name!r} {'is a file' if path.exists() else 'does not exist'}", _INSIDE)
         _check(path)
         found = CheckpointFolder(name)
         _read_metadata(found, path)
@@ -146,12 +146,20 @@ def read_folder(name: str) -> CheckpointFolder:
         raise _refused(
             f"{name!r} cannot be read ({error.strerror or type(error).__name__})", "a readable folder"
         ) from error
+    except (ValueError, OverflowError) as error:
+        raise _refused(
+            f"{name!r} cannot be read ({error})", "a folder whose files have times up to year 9999"
+        ) from error
     return found
 
 
 def is_checkpoint_folder(path: Path) -> bool:
-    """Return whether a folder is that of a query rather than one of event logs. A folder that is missing is neither."""
-    return any((path / name).is_dir() for name in ("offsets", "commits"))
+    """Return whether a folder is that of a query rather than one of event logs.
+
+    One that is missing, or that may not be entered, is neither.
+    """
+    # Unlike that of a path, this one raises nothing.
+    return any(os.path.isdir(path / name) for name in ("offsets", "commits"))
 
 
 def _refused(message: str, allowed: str) -> InvalidInputError:
@@ -202,7 +210,7 @@ def _read_log(found: CheckpointFolder, folder: Path) -> dict[int, Entry]:
             # A running query removes old files of its logs.
             with suppress(FileNotFoundError):
                 if _NUMBER.fullmatch(entry.name) and entry.is_file():
-                    times[int(entry.name)] = _at(entry.stat().st_mtime)
+                    times[int(entry.name)] = _written_at(f"{folder.name}/{entry.name}", entry.stat().st_mtime)
     newest = sorted(times)[-_READ_MAX:]
     log = {number: Entry(number, at) for number, at in times.items()}
     for number in newest:
@@ -252,6 +260,13 @@ def _at_ms(value: object) -> datetime | None:
     if not isinstance(value, int):
         raise TypeError("an instant is a number of milliseconds")
     return _at(value / 1000)
+
+
+def _written_at(name: str, seconds: float) -> datetime:
+    try:
+        return _at(seconds)
+    except (ValueError, OverflowError, OSError) as error:
+        raise ValueError(f"{name} has a time that no calendar has") from error
 
 
 def _at(seconds: float) -> datetime:

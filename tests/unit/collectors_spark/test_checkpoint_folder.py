@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ import pytest
 
 from backend.domain.errors import InvalidInputError
 from collectors.spark import checkpoint_folder
-from collectors.spark.checkpoint_folder import read_folder
+from collectors.spark.checkpoint_folder import is_checkpoint_folder, read_folder
 from tests.support.spark_checkpoints import BEGAN, QUERY, MadeCheckpoint
 
 FOLDER = Path(__file__).resolve().parents[2] / "contract" / "recordings_spark_checkpoints"
@@ -153,6 +154,35 @@ def test_another_folder_is_refused_with_what_it_is(names, message, tmp_path):
 def test_what_is_no_folder_on_this_machine_is_refused(name, message):
     with pytest.raises(InvalidInputError, match=message):
         read_folder(name)
+
+
+def test_a_folder_that_may_not_be_entered_is_no_checkpoint_and_is_refused_with_the_reason(tmp_path, monkeypatch):
+    """The tests run as root, who may enter every folder."""
+    MadeCheckpoint(tmp_path).run(range(1))
+    stat = os.stat
+
+    def denied(path, *args, **kwargs):
+        if str(path).startswith(str(tmp_path)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", denied)
+
+    assert not is_checkpoint_folder(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"cannot be read \(Permission denied\)"):
+        read_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300, -1e300])
+def test_a_file_with_a_time_that_no_calendar_has_is_refused_with_its_name(seconds, tmp_path, monkeypatch):
+    """Some file systems keep such a time, others cut it."""
+    made = MadeCheckpoint(tmp_path).run(range(2))
+    at, written_at = checkpoint_folder._at, made.at(0).timestamp() + 0.1
+    given = {written_at: seconds}
+    monkeypatch.setattr(checkpoint_folder, "_at", lambda own: at(given.get(round(own, 1), own)))
+
+    with pytest.raises(InvalidInputError, match=r"cannot be read \(offsets/0 has a time that no calendar has\)"):
+        read_folder(str(tmp_path))
 
 
 @pytest.fixture

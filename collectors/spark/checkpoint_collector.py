@@ -1,7 +1,8 @@
 """Reads the checkpoint folder of one query as a target: what its files show, without a server.
 
 A folder has no runs, so a poll returns no jobs. What it holds is kept beside the jobs of the query. A reading lists
-all files of the folder, so it is repeated after ``READ_EVERY_S``, or later if it takes long.
+all files of the folder, so it is repeated after ``READ_EVERY_S``, or later if it takes long. A poll does not wait long
+for it: the reading goes on, and a later poll takes what it found.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from backend.domain.checkpoint_files import (
     BATCHES_MAX,
@@ -31,12 +33,49 @@ from backend.domain.errors import InvalidInputError, TargetProtocolError, Target
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation, PollCost
 from collectors.spark.checkpoint_findings import times_fit
-from collectors.spark.checkpoint_folder import SMALL_BYTES, CheckpointFolder, Operator, read_folder
+from collectors.spark.checkpoint_folder import (
+    SMALL_BYTES,
+    CheckpointFolder,
+    Operator,
+    is_checkpoint_folder,
+    read_folder,
+)
+
+_THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="checkpoint-folder")
+"""Not those of the loop, which others need: a mount that does not answer keeps its thread."""
 
 READ_EVERY_S: Final = 30.0
 _PAUSE_TIMES: Final = 20.0
 """After a reading, the folder is left alone for this many times as long as the reading took."""
 _PROBLEMS_MAX: Final = 10
+_WAIT_S: Final = 20.0
+"""A poll waits so long for the folder. It is less than a poll may take."""
+_LATE_S: Final = 600.0
+"""A reading that takes longer counts as one that does not end."""
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _AtMostOne(Generic[T]):
+    """A blocking call of which at most one runs. One that takes longer than it is waited for goes on."""
+
+    _running: asyncio.Future[T] | None = None
+
+    async def result(self, call: Callable[[], T]) -> T:
+        """Return what the running call returns, or else that of a new one.
+
+        Raises:
+            TimeoutError: it has not ended within ``_WAIT_S``. The next call of this method waits for it again.
+        """
+        if self._running is None:
+            self._running = asyncio.get_running_loop().run_in_executor(_THREADS, call)
+            # If nothing waits for it any more, its error is not reported as one that was missed.
+            self._running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        done, _ = await asyncio.wait({self._running}, timeout=_WAIT_S)
+        if not done:
+            raise TimeoutError
+        ended, self._running = self._running, None
+        return ended.result()
 
 
 @dataclass(slots=True)
@@ -47,6 +86,12 @@ class CheckpointCollector:
     target_id: TargetId
     monotonic_s: Callable[[], float]
     _due_s: float = -math.inf
+    _began_s: float | None = None
+    """When the reading began that runs now, or whose result is not taken yet."""
+    _is_checkpoint: bool | None = None
+    """Remembered once it is known. A folder that is empty or missing may become either."""
+    _kind: _AtMostOne[bool] = field(default_factory=_AtMostOne)
+    _reading: _AtMostOne[tuple[CheckpointFiles, float]] = field(default_factory=_AtMostOne)
 
     @property
     def poll_within_s(self) -> float | None:
@@ -57,21 +102,59 @@ class CheckpointCollector:
         """Read the folder again at the next poll."""
         self._due_s = -math.inf
 
+    async def is_checkpoint(self) -> bool:
+        """Return whether the folder is that of a query, and not one of event logs.
+
+        Raises:
+            TargetUnavailableError: the folder does not answer.
+        """
+        if self._is_checkpoint is None:
+            try:
+                # That it is one is remembered. Whether it is a folder of logs, those who list it know.
+                self._is_checkpoint = await self._kind.result(lambda: is_checkpoint_folder(self.path)) or None
+            except TimeoutError:
+                raise self._unavailable(f"the folder has not answered within {_WAIT_S:g} s") from None
+        return self._is_checkpoint or False
+
+    def has_logs(self, *, is_known: bool) -> None:
+        """Remember that the folder is one of event logs, or that this is not known, or not any more."""
+        self._is_checkpoint = False if is_known else None
+
     async def collect(self, now: datetime) -> Observation:
-        """Read the folder if it is due.
+        """Read the folder if it is due, or take what a reading found that took longer than an earlier poll.
 
         Raises:
             TargetUnavailableError: the folder cannot be read.
             TargetProtocolError: it is no checkpoint folder of a query that has an id.
         """
-        began_s = self.monotonic_s()
-        found = None
-        if began_s >= self._due_s:
-            found = files_of(await asyncio.to_thread(self._read))
-            took_s = self.monotonic_s() - began_s
-            self._due_s = began_s + max(READ_EVERY_S, _PAUSE_TIMES * took_s)
-        cost = PollCost(0, 0, round((self.monotonic_s() - began_s) * 1000))
+        polled_s = self.monotonic_s()
+        if self._began_s is None and polled_s >= self._due_s:
+            self._began_s = polled_s
+        found = None if self._began_s is None else await self._found(self._began_s)
+        cost = PollCost(0, 0, round((self.monotonic_s() - polled_s) * 1000))
         return Observation(self.target_id, now, SPARK_CHECKPOINT, None, (), cost, folder=found)
+
+    async def _found(self, began_s: float) -> CheckpointFiles | None:
+        """Return what the reading found, or None if it has not ended yet."""
+        try:
+            found, ended_s = await self._reading.result(self._kept)
+        except TimeoutError:
+            if (for_s := self.monotonic_s() - began_s) >= _LATE_S:
+                raise self._unavailable(f"a reading of the folder has not ended for {for_s:.0f} s") from None
+            return None
+        except Exception:
+            # Another folder may be there by the next poll.
+            self._began_s = self._is_checkpoint = None
+            raise
+        self._began_s = None
+        self._due_s = began_s + max(READ_EVERY_S, _PAUSE_TIMES * (ended_s - began_s))
+        return found
+
+    def _kept(self) -> tuple[CheckpointFiles, float]:
+        return files_of(self._read()), self.monotonic_s()
+
+    def _unavailable(self, reason: str) -> TargetUnavailableError:
+        return TargetUnavailableError(url=f"file://{self.path}", reason=reason)
 
     def _read(self) -> CheckpointFolder:
         url = f"file://{self.path}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +20,6 @@ from collectors.base import Effort, KnownRuns
 from collectors.flink.client import open_transport
 from collectors.spark.applications import is_driver
 from collectors.spark.checkpoint_collector import CheckpointCollector
-from collectors.spark.checkpoint_folder import is_checkpoint_folder
 from collectors.spark.collector import LogCollector, LogOptions, Start, tasks
 from collectors.spark.driver import DriverCollector
 from collectors.spark.history_server import HistoryServer
@@ -79,10 +77,9 @@ class SparkCollector:
         if self.server is None:
             if self.folder is None:
                 raise ValueError("a target is a server or a folder")
-            if self.checkpoint is not None and await asyncio.to_thread(is_checkpoint_folder, self.checkpoint.path):
+            if self.checkpoint is not None and await self.checkpoint.is_checkpoint():
                 return await self.checkpoint.collect(now)
-            self.logs = self.logs or self._log_collector(self.folder)
-            return await self.logs.collect(now)
+            return await self._collect_logs(self.folder, now)
         listed = await self.server.list_since(now - timedelta(seconds=self.options.ended_within_s))
         if is_driver(listed):
             if self.driver is None:
@@ -92,6 +89,17 @@ class SparkCollector:
         if self.options.is_dated_by_list and listed:
             now = from_epoch_ms(max(0, *(attempt.updated_ms for attempt in listed)))
         return await self.logs.observe(listed, now, began_s)
+
+    async def _collect_logs(self, folder: LogFolder | RemoteFolder, now: datetime) -> Observation:
+        self.logs = self.logs or self._log_collector(folder)
+        is_known = False
+        try:
+            found = await self.logs.collect(now)
+            is_known = bool(found.jobs)
+        finally:
+            if self.checkpoint is not None:
+                self.checkpoint.has_logs(is_known=is_known)
+        return found
 
     def _log_collector(self, source: HistoryServer | LogFolder | RemoteFolder) -> LogCollector:
         return LogCollector(source, self.target_id, self.known, self.monotonic_s, self.start, self.options)
@@ -124,7 +132,7 @@ async def opened(
             async with open_folder(url, timeout_s=timeout_s, reach=reach) as folder:
                 collector = SparkCollector(None, folder, target_id, known, start, wanted)
                 if not is_store(url):
-                    # Whether it has logs or is a checkpoint folder is seen at each poll: it may be empty at first.
+                    # Whether it has logs or is a checkpoint folder is seen once it is not empty.
                     path = Path(url.removeprefix("file://"))
                     collector.checkpoint = CheckpointCollector(path, target_id, collector.monotonic_s)
                 try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,12 +14,14 @@ from backend.domain.engines import SPARK_CHECKPOINT, SPARK_FOLDER
 from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import TargetId
 from backend.domain.target import TargetOrigin
+from collectors.spark import checkpoint_collector
 from collectors.spark.checkpoint_collector import READ_EVERY_S, CheckpointCollector, files_of
 from collectors.spark.checkpoint_folder import read_folder
 from collectors.spark.kind import SPARK
 from collectors.spark.probe import probe
 from tests.support.collector_targets import Row
 from tests.support.spark_checkpoints import QUERY, MadeCheckpoint
+from tests.support.spark_history import query_lines
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 11, 21, 10, 5, tzinfo=UTC)
@@ -105,6 +109,115 @@ async def test_a_folder_that_takes_long_is_left_alone_the_longer(made):
         assert (await collector.collect(NOW)).folder is not None
     finally:
         CheckpointCollector._read = kept
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Let a call of the collector take until it is released; polls wait only shortly for it."""
+    monkeypatch.setattr(checkpoint_collector, "_WAIT_S", 0.05)
+    released, threads = threading.Event(), []
+
+    def slowed(name):
+        call = getattr(checkpoint_collector, name)
+
+        def waiting(path):
+            threads.append(threading.current_thread().name)
+            released.wait(30)
+            return call(path)
+
+        monkeypatch.setattr(checkpoint_collector, name, waiting)
+        return released, threads
+
+    yield slowed
+    released.set()
+
+
+async def test_what_takes_longer_than_a_poll_runs_once_and_a_later_poll_takes_its_result(made, slow):
+    released, threads = slow("read_folder")
+    clock = Clock()
+    collector = CheckpointCollector(made.path, TargetId("t"), clock)
+    for _ in range(3):
+        assert (await collector.collect(NOW)).folder is None
+        clock.at += READ_EVERY_S
+    assert len(threads) == 1
+    assert threads[0].startswith("checkpoint-folder"), "the threads of the loop are for others"
+
+    released.set()
+    checkpoint_collector._WAIT_S = 30.0
+    assert (await collector.collect(NOW)).folder.query_id == QUERY
+    assert (await collector.collect(NOW)).folder is None, "it took long, so that the pause is long"
+    assert len(threads) == 1
+
+
+async def test_a_poll_that_is_cancelled_leaves_its_reading_to_the_next_one(made, slow):
+    released, threads = slow("read_folder")
+    checkpoint_collector._WAIT_S = 30.0
+    collector = CheckpointCollector(made.path, TargetId("t"), Clock())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await collector.collect(NOW)
+    released.set()
+
+    assert (await collector.collect(NOW)).folder.query_id == QUERY
+    assert len(threads) == 1
+
+
+async def test_a_reading_that_does_not_end_is_said(made, slow):
+    slow("read_folder")
+    clock = Clock()
+    collector = CheckpointCollector(made.path, TargetId("t"), clock)
+    assert (await collector.collect(NOW)).folder is None
+    clock.at += 700
+    with pytest.raises(TargetUnavailableError, match="a reading of the folder has not ended for 700 s"):
+        await collector.collect(NOW)
+
+
+async def test_a_folder_that_does_not_answer_keeps_one_thread_and_says_so(made, slow):
+    released, threads = slow("is_checkpoint_folder")
+    async with opened(made.path) as collector:
+        for _ in range(3):
+            with pytest.raises(TargetUnavailableError, match="the folder has not answered within"):
+                await collector.collect(NOW)
+        assert len(threads) == 1
+        released.set()
+        checkpoint_collector._WAIT_S = 30.0
+        assert (await collector.collect(NOW)).folder.query_id == QUERY
+
+
+async def test_what_kind_a_folder_is_is_asked_until_it_is_known(tmp_path, slow):
+    released, asked = slow("is_checkpoint_folder")
+    released.set()
+    checkpoint_collector._WAIT_S = 30.0
+    path = tmp_path / "orders"
+    path.mkdir()
+    async with opened(path) as collector:
+        for count in (1, 2):
+            await collector.collect(NOW)
+            assert len(asked) == count
+        MadeCheckpoint(path).run(range(1))
+        for _ in range(3):
+            assert (await collector.collect(NOW)).engine == SPARK_CHECKPOINT
+        assert len(asked) == 3
+
+
+async def test_a_folder_of_logs_is_not_asked_again_whether_it_is_a_checkpoint(tmp_path, slow):
+    released, asked = slow("is_checkpoint_folder")
+    released.set()
+    checkpoint_collector._WAIT_S = 30.0
+    path = tmp_path / "orders"
+    path.mkdir()
+    async with opened(path) as collector:
+        log = path / "local-1.inprogress"
+        log.write_bytes(query_lines(-1, 0))
+        for _ in range(3):
+            assert (await collector.collect(NOW)).jobs
+        assert len(asked) == 1
+        log.unlink()
+        path.rmdir()
+        with pytest.raises(TargetUnavailableError):
+            await collector.collect(NOW)
+        MadeCheckpoint(path).run(range(1))
+        assert (await collector.collect(NOW)).folder.query_id == QUERY
 
 
 async def test_a_folder_without_the_id_of_its_query_is_refused_in_one_sentence(made):

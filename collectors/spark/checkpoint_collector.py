@@ -174,8 +174,8 @@ def files_of(folder: CheckpointFolder) -> CheckpointFiles:
     newest = folder.newest_offsets
     return CheckpointFiles(
         query_id=folder.query_id or "",
-        offsets_count=len(folder.offsets),
-        commits_count=len(folder.commits),
+        offsets_count=folder.offsets_count,
+        commits_count=folder.commits_count,
         batches=_batches(folder),
         watermark_at=None if newest is None else newest.watermark_at,
         file_count=files.count - files.checksum_count,

@@ -15,7 +15,15 @@ from statistics import median
 from typing import Final
 
 from backend.analysis.words import sentences as say
-from collectors.spark.checkpoint_folder import SMALL_BYTES, CheckpointFolder, Entry, Operator, Partition
+from collectors.spark.checkpoint_folder import (
+    PARTITIONS,
+    PROVIDER,
+    SMALL_BYTES,
+    CheckpointFolder,
+    Entry,
+    Operator,
+    Partition,
+)
 
 _NEWEST: Final = 20
 # Spark writes the offsets at most so long after the trigger, or the times of the files are not its own.
@@ -32,8 +40,6 @@ _STILL: Final = timedelta(minutes=30)
 _SHOWN: Final = 8
 _HANGS_LEAST_MS: Final = 600_000.0
 _HANGS_TIMES: Final = 10
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
-_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _MISSING: Final = (
     "the rows, and the time that each phase of a batch takes",
     "why a batch is not committed, and whether a driver works on it now",
@@ -232,10 +238,10 @@ def _of_logs(seen: _Seen) -> Iterator[Finding]:
             "Spark runs one at a time: files of commits were lost, or the query tracks its progress asynchronously",
         )
     yield from _of_open_batch(seen)
-    if len(commits) > _COMMITS_MANY:
+    if seen.folder.commits_count > _COMMITS_MANY:
         yield Finding(
             Level.TROUBLE,
-            f"commits has {say.count(len(commits))} files, and Spark keeps 100 by default",
+            f"commits has {say.count(seen.folder.commits_count)} files, and Spark keeps 100 by default",
             "spark.sql.streaming.minBatchesToRetain is large, or Spark cannot remove files: look for refused deletes",
         )
     yield from _of_order(seen)
@@ -373,9 +379,8 @@ def _of_files(seen: _Seen) -> Iterator[Finding]:
 
 def _facts(seen: _Seen) -> Iterator[Fact]:
     folder = seen.folder
-    for name, numbers in (("batches with offsets", seen.offsets), ("committed batches", seen.commits)):
-        span = f"{numbers[0]} to {numbers[-1]}, {say.count(len(numbers))} files" if len(numbers) > 1 else str(*numbers)
-        yield Fact(name, span or "none")
+    yield Fact("batches with offsets", _span(seen.offsets, folder.offsets_count))
+    yield Fact("committed batches", _span(seen.commits, folder.commits_count))
     newest = folder.newest_offsets
     if newest is not None and newest.triggered_at is not None:
         yield Fact("newest trigger", f"{say.utc_minute(newest.triggered_at)}, batch {newest.number}")
@@ -392,11 +397,19 @@ def _facts(seen: _Seen) -> Iterator[Fact]:
     for operator in folder.operators.values():
         yield _state_fact(operator)
     settings = {} if newest is None else newest.settings
-    if _PARTITIONS in settings or _PROVIDER in settings:
-        parts = [f"{settings[_PARTITIONS]} partitions"] if _PARTITIONS in settings else []
-        parts += [settings[_PROVIDER].rpartition(".")[2]] if _PROVIDER in settings else []
+    if PARTITIONS in settings or PROVIDER in settings:
+        parts = [f"{settings[PARTITIONS]} partitions"] if PARTITIONS in settings else []
+        parts += [settings[PROVIDER].rpartition(".")[2]] if PROVIDER in settings else []
         yield Fact("set by the first start", ", ".join(parts))
     yield _files_fact(seen)
+
+
+def _span(numbers: Sequence[int], file_count: int) -> str:
+    """Return which batches a log has. Of a log with very many, only the numbers of the newest are known."""
+    if len(numbers) < 2:
+        return str(*numbers) or "none"
+    first = f"{numbers[0]} to" if file_count == len(numbers) else "up to"
+    return f"{first} {numbers[-1]}, {say.count(file_count)} files"
 
 
 def _paces(seen: _Seen) -> Iterator[Fact]:

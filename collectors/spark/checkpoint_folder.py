@@ -14,6 +14,7 @@ skip the same numbers.
 
 from __future__ import annotations
 
+import heapq
 import os
 import re
 from collections.abc import Iterator
@@ -25,16 +26,26 @@ from typing import Any, Final
 
 import orjson
 
-from backend.domain.checkpoint_files import OFFSET_MAX
+from backend.domain.checkpoint_files import OFFSET_MAX, SOURCES_MAX
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 OPTION: Final = "--spark-checkpoint"
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 SMALL_BYTES: Final = 100_000
 """A file below this size costs a store as much as a larger one."""
 _FILES_MAX: Final = 500_000
 _READ_MAX: Final = 400
-"""So many of the newest files of a log are read. The names of all are."""
+"""So many of the newest files of a log are kept and read. The others are counted."""
+_KEPT_MAX: Final = 100_000
+"""So many operators and partitions are kept, together, and so many folders wait to be listed."""
+_STORES_MAX: Final = 8
+"""A partition of a join has four stores."""
 _FILE_MAX_BYTES: Final = 4 << 20
+_USUAL_MAX_BYTES: Final = 64 << 10
+"""A commit and the metadata are smaller. Offsets are longer if a source has thousands of partitions."""
+_SETTINGS: Final = (PARTITIONS, PROVIDER)
+_SETTING_MAX: Final = 300
 _HIDDEN_TEMP: Final = re.compile(r"\.(\d+)\..*\.tmp")
 _NUMBER: Final = re.compile(r"\d{1,18}")
 _STATE_FILE: Final = re.compile(r"(\d{1,18})(?:_[^.]*)?\.(delta|snapshot|changelog|zip)")
@@ -57,9 +68,10 @@ class Entry:
     """When Spark had asked the sources: some milliseconds after the trigger, or more if that takes long."""
     watermark_at: datetime | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    """The number of partitions and the provider of the state, if the query's first start set them."""
     source_count: int | None = None
     offsets: tuple[str | None, ...] = ()
-    """The offsets of each source as its own text, cut. None is a source that had none yet."""
+    """The offsets of the first sources as their own texts, cut. None is a source that had none yet."""
 
 
 @dataclass(slots=True)
@@ -95,7 +107,7 @@ class Files:
     checksum_count: int = 0
     temporary_count: int = 0
     is_cut: bool = False
-    """Whether there are more files than are read."""
+    """Whether there are more files, folders or partitions than are read."""
 
 
 @dataclass(slots=True)
@@ -106,11 +118,16 @@ class CheckpointFolder:
     query_id: str | None = None
     offsets: dict[int, Entry] = field(default_factory=dict)
     commits: dict[int, Entry] = field(default_factory=dict)
+    """Of each log the newest files. ``offsets_count`` and ``commits_count`` are those of all."""
+    offsets_count: int = 0
+    commits_count: int = 0
     operators: dict[int, Operator] = field(default_factory=dict)
     source_files: dict[int, int] = field(default_factory=dict)
     """Number of log files of each source that keeps a log, by its number."""
     compacted: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The number of the newest file of such a log that has all of it (``N.compact``), and its size in bytes."""
+    kept_count: int = 0
+    """Number of operators, partitions and sources, also of those that are left out."""
     files: Files = field(default_factory=Files)
     problems: list[str] = field(default_factory=list)
 
@@ -138,8 +155,8 @@ def read_folder(name: str) -> CheckpointFolder:
         _check(path)
         found = CheckpointFolder(name)
         _read_metadata(found, path)
-        found.offsets = _read_log(found, path / "offsets")
-        found.commits = _read_log(found, path / "commits")
+        found.offsets, found.offsets_count = _read_log(found, path / "offsets", _FILE_MAX_BYTES)
+        found.commits, found.commits_count = _read_log(found, path / "commits", _USUAL_MAX_BYTES)
         _walk(found, path)
         found.operators = dict(sorted(found.operators.items()))
     except OSError as error:
@@ -201,56 +218,81 @@ def _read_metadata(found: CheckpointFolder, path: Path) -> None:
         found.problems.append("the file metadata has no id: Spark refuses to start the query")
 
 
-def _read_log(found: CheckpointFolder, folder: Path) -> dict[int, Entry]:
-    if not folder.is_dir():
-        return {}
-    times: dict[int, datetime] = {}
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            # A running query removes old files of its logs.
-            with suppress(FileNotFoundError):
+class _Names:
+    """The numbers of the files of a log, one after the other. ``count`` is how many there were."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.count = 0
+
+    def __iter__(self) -> Iterator[int]:
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
                 if _NUMBER.fullmatch(entry.name) and entry.is_file():
-                    times[int(entry.name)] = _written_at(f"{folder.name}/{entry.name}", entry.stat().st_mtime)
-    newest = sorted(times)[-_READ_MAX:]
-    log = {number: Entry(number, at) for number, at in times.items()}
+                    self.count += 1
+                    yield int(entry.name)
+
+
+def _read_log(found: CheckpointFolder, folder: Path, size_max: int) -> tuple[dict[int, Entry], int]:
+    """Return the newest entries of a log by number, and the number of all."""
+    if not folder.is_dir():
+        return {}, 0
+    names = _Names(folder)
+    newest = sorted(heapq.nlargest(_READ_MAX, names))
+    log: dict[int, Entry] = {}
     for number in newest:
-        name = f"{folder.name}/{number}"
-        try:
-            log[number] = _entry(number, times[number], _content(folder / str(number)))
-        except FileNotFoundError:
-            del log[number]
-        except UnknownVersionError as error:
-            found.problems.append(f"{name} is written in the format {error}, which is not known: only its time is used")
-        except (ValueError, TypeError, AttributeError, OverflowError):
-            found.problems.append(f"{name} is broken: Spark cannot read it")
-    return dict(sorted(log.items()))
+        name, file = f"{folder.name}/{number}", folder / str(number)
+        # A running query removes old files of its logs.
+        with suppress(FileNotFoundError):
+            at = _written_at(name, file.stat().st_mtime)
+            content = _content(file, size_max)
+            try:
+                log[number] = _entry(number, at, content, is_cut=len(content) == size_max)
+            except UnknownVersionError as error:
+                log[number] = Entry(number, at)
+                found.problems.append(
+                    f"{name} is written in the format {error}, which is not known: only its time is used"
+                )
+            except (ValueError, TypeError, AttributeError, OverflowError):
+                log[number] = Entry(number, at)
+                found.problems.append(f"{name} is broken: Spark cannot read it")
+    return log, names.count - (len(newest) - len(log))
 
 
 class UnknownVersionError(Exception):
     """The first line of a log file names a version that no Spark up to 4.3 writes."""
 
 
-def _entry(number: int, written_at: datetime, content: bytes) -> Entry:
-    version, _, rest = content.decode("utf-8").partition("\n")
-    version = version.strip()
+def _entry(number: int, written_at: datetime, content: bytes, *, is_cut: bool) -> Entry:
+    first, _, rest = content.partition(b"\n")
+    version = first.decode("utf-8").strip()
     if not re.fullmatch(r"v\d{1,9}", version):
         raise ValueError("a log file begins with its version")
     if version not in _KNOWN_VERSIONS:
         raise UnknownVersionError(version)
-    text, *offsets = rest.split("\n")
-    # In continuous mode this line is empty.
-    head: dict[str, Any] = orjson.loads(text) if text.strip() else {}
+    # What follows the last source that is kept is not divided: it may have any number of lines.
+    text, *offsets = rest.split(b"\n", SOURCES_MAX + 1)
+    # In continuous mode this line is empty. The commits of RocksDB name each store, and may be longer than is read.
+    is_whole = not is_cut or b"\n" in rest
+    head: dict[str, Any] = orjson.loads(text) if is_whole and text.strip() else {}
     watermark = head.get("batchWatermarkMs", head.get("nextBatchWatermarkMs"))
+    settings = head.get("conf") or {}
     return Entry(
         number,
         written_at,
         version=version,
         triggered_at=_at_ms(head.get("batchTimestampMs")),
         watermark_at=_at_ms(watermark),
-        settings={str(key): str(value) for key, value in (head.get("conf") or {}).items()},
-        source_count=len(offsets) if "batchWatermarkMs" in head else None,
-        offsets=tuple(None if line == _NO_OFFSET else line[:OFFSET_MAX] for line in offsets if line),
+        settings={key: str(settings[key])[:_SETTING_MAX] for key in _SETTINGS if settings.get(key) is not None},
+        source_count=rest.count(b"\n") if "batchWatermarkMs" in head and not is_cut else None,
+        offsets=tuple(_offset(line) for line in offsets[:SOURCES_MAX] if line),
     )
+
+
+def _offset(line: bytes) -> str | None:
+    # A character has at most 4 bytes; that of the cut is left out.
+    text = line[: 4 * OFFSET_MAX].decode("utf-8", "ignore" if len(line) > 4 * OFFSET_MAX else "strict")
+    return None if text == _NO_OFFSET else text[:OFFSET_MAX]
 
 
 def _at_ms(value: object) -> datetime | None:
@@ -273,15 +315,15 @@ def _at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, size_max: int = _USUAL_MAX_BYTES) -> bytes:
     with file.open("rb") as opened:
-        return opened.read(_FILE_MAX_BYTES)
+        return opened.read(size_max)
 
 
 def _walk(found: CheckpointFolder, path: Path) -> None:
     """Count all files, and find those of the state and of the sources."""
-    for parts, size in _files(path):
-        files = found.files
+    files = found.files
+    for parts, size in _files(path, files):
         if files.count >= _FILES_MAX:
             files.is_cut = True
             return
@@ -297,13 +339,15 @@ def _walk(found: CheckpointFolder, path: Path) -> None:
         if parts[0] == "state" and len(parts) > 2:
             _add_state(found, path, parts, size)
         elif parts[0] == "sources" and len(parts) > 2 and _NUMBER.fullmatch(parts[1]):
+            if int(parts[1]) not in found.source_files and not _is_kept(found):
+                continue
             found.source_files[int(parts[1])] = found.source_files.get(int(parts[1]), 0) + 1
             if len(parts) == 3 and (match := _COMPACT.fullmatch(name)) is not None:
                 newest = (int(match[1]), size)
                 found.compacted[int(parts[1])] = max(newest, found.compacted.get(int(parts[1]), newest))
 
 
-def _files(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
+def _files(path: Path, files: Files) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield the parts of each file's path, and its size in bytes. Links to folders are not followed.
 
     A running query removes files and folders meanwhile. They are left out.
@@ -314,6 +358,9 @@ def _files(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
         with suppress(FileNotFoundError), os.scandir(path.joinpath(*folder)) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
+                    if len(waiting) >= _KEPT_MAX:
+                        files.is_cut = True
+                        continue
                     waiting.append((*folder, entry.name))
                 elif entry.is_file():
                     try:
@@ -326,12 +373,20 @@ def _files(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
 def _add_state(found: CheckpointFolder, path: Path, parts: tuple[str, ...], size: int) -> None:
     if not _NUMBER.fullmatch(parts[1]):
         return
-    operator = found.operators.setdefault(int(parts[1]), Operator(int(parts[1])))
+    operator = found.operators.get(int(parts[1]))
+    if operator is None:
+        if not _is_kept(found):
+            return
+        operator = found.operators[int(parts[1])] = Operator(int(parts[1]))
     if parts[2:] in (("_metadata", "metadata"), ("_metadata", "v2", "0")):
         operator.name = operator.name or _operator_name(path.joinpath(*parts))
     if not _NUMBER.fullmatch(parts[2]) or "_metadata" in parts:
         return
-    partition = operator.partitions.setdefault(int(parts[2]), Partition())
+    partition = operator.partitions.get(int(parts[2]))
+    if partition is None:
+        if not _is_kept(found):
+            return
+        partition = operator.partitions[int(parts[2])] = Partition()
     partition.file_count += 1
     partition.size_bytes += size
     match = _STATE_FILE.fullmatch(parts[-1])
@@ -344,8 +399,17 @@ def _add_state(found: CheckpointFolder, path: Path, parts: tuple[str, ...], size
     else:
         partition.snapshot_count += 1
         partition.snapshot_version = max(version, partition.snapshot_version or 0)
-    if match[2] == "snapshot":
-        partition.snapshots.setdefault("/".join(parts[3:-1]), {})[version] = size
+    store = "/".join(parts[3:-1])
+    if match[2] == "snapshot" and (store in partition.snapshots or len(partition.snapshots) < _STORES_MAX):
+        partition.snapshots.setdefault(store, {})[version] = size
+
+
+def _is_kept(found: CheckpointFolder) -> bool:
+    """Count one more operator, partition or source. Return whether it may be kept; if not, the folder is cut."""
+    found.kept_count += 1
+    if found.kept_count > _KEPT_MAX:
+        found.files.is_cut = True
+    return found.kept_count <= _KEPT_MAX
 
 
 def _operator_name(file: Path) -> str | None:

@@ -50,6 +50,16 @@ def test_a_healthy_query_has_no_finding_and_the_age_of_its_commit(made):
     assert fact(found, "set by the first start").text == "2 partitions, HDFSBackedStateStoreProvider"
 
 
+def test_a_log_of_which_only_the_newest_files_are_read_says_how_many_it_has(made):
+    made.run(range(1_000, 1_001))
+    for number in range(1_000):
+        made.write(f"commits/{number}", "v1\n{}")
+    found = found_in(made)
+
+    assert fact(found, "committed batches").text == "up to 1000, 1\u202f001 files"
+    assert "commits has 1\u202f001 files, and Spark keeps 100 by default" in texts(found)
+
+
 def test_an_open_batch_is_told_and_is_trouble_only_if_it_is_open_for_long(made):
     made.run(range(5)).begin(5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -220,11 +221,84 @@ def test_what_a_running_query_removes_after_it_was_listed_is_left_out(
 def test_a_log_file_that_a_running_query_removes_before_it_is_read_is_left_out(running, monkeypatch):
     content = checkpoint_folder._content
 
-    def read(file):
+    def read(file, *size_max):
         (running / "offsets/0").unlink(missing_ok=True)
-        return content(file)
+        return content(file, *size_max)
 
     monkeypatch.setattr(checkpoint_folder, "_content", read)
     found = read_folder(str(running))
 
     assert (sorted(found.offsets), sorted(found.commits)) == ([1], [0, 1])
+
+
+def objects_in(value: object) -> int:
+    """Return how many objects a reading keeps."""
+    if isinstance(value, dict):
+        return 1 + sum(objects_in(one) for pair in value.items() for one in pair)
+    if isinstance(value, list | tuple):
+        return 1 + sum(map(objects_in, value))
+    if is_dataclass(value):
+        return 1 + sum(objects_in(getattr(value, one.name)) for one in fields(value))
+    return 1
+
+
+def test_offsets_with_any_number_of_lines_and_settings_keep_few_objects(tmp_path):
+    made = MadeCheckpoint(tmp_path)
+    settings = ",".join(f'"k{number}":"{"v" * 50}"' for number in range(5_000))
+    head = f'{{"batchWatermarkMs":0,"conf":{{"spark.sql.shuffle.partitions":"{"9" * 5_000}",{settings}}}}}'
+    made.write("offsets/3", f"v1\n{head}\n" + "1\n" * 500_000)
+
+    found = read_folder(str(tmp_path))
+
+    entry = found.offsets[3]
+    assert (entry.source_count, entry.offsets) == (500_001, ("1",) * 20)
+    assert entry.settings == {"spark.sql.shuffle.partitions": "9" * 300}
+    assert objects_in(found) < 100
+
+
+def test_of_a_log_with_very_many_files_the_newest_are_kept_and_the_others_counted(tmp_path):
+    made = MadeCheckpoint(tmp_path).run(range(1))
+    for number in range(5_000):
+        (tmp_path / f"offsets/{number}").write_text("")
+    made.run(range(4_999, 5_000))
+
+    found = read_folder(str(tmp_path))
+
+    assert (found.offsets_count, found.commits_count) == (5_000, 2)
+    assert list(found.offsets) == list(range(4_600, 5_000))
+    assert found.offsets[4_999].triggered_at == made.at(4_999)
+
+
+def test_of_a_folder_with_very_many_folders_and_partitions_few_are_kept_and_it_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_folder, "_KEPT_MAX", 50)
+    made = MadeCheckpoint(tmp_path).run(range(1))
+    for number in range(40):
+        made.state(f"{number}/0/1.delta")
+        made.state(f"0/{number}/1.delta")
+        made.write(f"sources/{number}/0", "v1")
+
+    found = read_folder(str(tmp_path))
+
+    assert found.files.is_cut
+    kept = len(found.operators) + sum(len(o.partitions) for o in found.operators.values()) + len(found.source_files)
+    assert 0 < kept <= 50
+
+
+def test_of_a_partition_with_very_many_stores_few_are_kept(tmp_path):
+    made = MadeCheckpoint(tmp_path).run(range(1))
+    for number in range(40):
+        made.state(f"0/0/store-{number}/1.snapshot")
+
+    (partition,) = read_folder(str(tmp_path)).operators[0].partitions.values()
+
+    assert (len(partition.snapshots), partition.snapshot_count) == (8, 40)
+
+
+def test_a_commit_that_is_longer_than_is_read_is_not_broken(tmp_path):
+    """RocksDB with checkpoint ids names each store of each partition in the commit."""
+    made = MadeCheckpoint(tmp_path).run(range(1))
+    made.write("commits/0", 'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":["' + "x" * 100_000 + '"]}}')
+
+    found = read_folder(str(tmp_path))
+
+    assert (found.problems, found.commits[0].version, found.commits_count) == ([], "v2", 1)

@@ -96,7 +96,7 @@ class CheckpointFolderOut(Model):
     temporary_count: int
     """Files of a write that did not end."""
     is_cut: bool
-    """Whether the folder has more files than are read."""
+    """Whether the folder has more files than are read. Medians and newest versions of the state are then null."""
     operators: list[OperatorFilesOut]
     operator_count: int
     source_logs: list[SourceLogOut]

@@ -101,7 +101,8 @@ class CheckpointFiles:
 
     ``batches`` are the newest, the oldest of them first. Checksums, which Hadoop writes beside a file on a local disk,
     are counted apart: ``file_count`` and ``small_count`` are without them, ``size_bytes`` is with them. If there are
-    more files than are read (``is_cut``), each count is a lower bound.
+    more files than are read (``is_cut``), each count and size is a lower bound. The medians and the newest files of
+    the state and of the sources are then not known.
     """
 
     query_id: str

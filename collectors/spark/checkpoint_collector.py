@@ -185,10 +185,10 @@ def files_of(folder: CheckpointFolder) -> CheckpointFiles:
         checksum_count=files.checksum_count,
         temporary_count=files.temporary_count,
         is_cut=files.is_cut,
-        operators=tuple(_operator(o) for o in list(folder.operators.values())[:OPERATORS_MAX]),
+        operators=tuple(_operator(o, is_cut=files.is_cut) for o in list(folder.operators.values())[:OPERATORS_MAX]),
         operator_count=len(folder.operators),
         source_logs=tuple(
-            SourceLog(number, count, *folder.compacted.get(number, (None, None)))
+            SourceLog(number, count, *((None, None) if files.is_cut else folder.compacted.get(number, (None, None))))
             for number, count in sorted(folder.source_files.items())[:SOURCES_MAX]
         ),
         problems=tuple(folder.problems[:_PROBLEMS_MAX]),
@@ -213,7 +213,8 @@ def _batches(folder: CheckpointFolder) -> tuple[FolderBatch, ...]:
     return tuple(found)
 
 
-def _operator(operator: Operator) -> OperatorFiles:
+def _operator(operator: Operator, *, is_cut: bool) -> OperatorFiles:
+    """Return what is kept of an operator. If files are missing (``is_cut``), no median and no newest file is known."""
     parts = operator.partitions
     sizes = [part.size_bytes for part in parts.values()]
     versions = [part.version for part in parts.values() if part.version is not None]
@@ -227,9 +228,9 @@ def _operator(operator: Operator) -> OperatorFiles:
         size_bytes=sum(sizes),
         delta_count=sum(part.delta_count for part in parts.values()),
         snapshot_count=sum(part.snapshot_count for part in parts.values()),
-        median_bytes=round(median(sizes)) if sizes else None,
-        version=max(versions, default=None),
-        snapshot_lag=max(lags, default=None),
+        median_bytes=round(median(sizes)) if sizes and not is_cut else None,
+        version=None if is_cut else max(versions, default=None),
+        snapshot_lag=None if is_cut else max(lags, default=None),
         partitions=tuple(
             PartitionFiles(
                 number=number,
@@ -237,8 +238,8 @@ def _operator(operator: Operator) -> OperatorFiles:
                 file_count=parts[number].file_count,
                 delta_count=parts[number].delta_count,
                 snapshot_count=parts[number].snapshot_count,
-                version=parts[number].version,
-                snapshot_version=parts[number].snapshot_version,
+                version=None if is_cut else parts[number].version,
+                snapshot_version=None if is_cut else parts[number].snapshot_version,
             )
             for number in largest
         ),

@@ -310,6 +310,9 @@ def _of_watermark(seen: _Seen) -> Iterator[Finding]:
 
 
 def _of_state(seen: _Seen) -> Iterator[Finding]:
+    """Compare the partitions and versions of the state, unless files of it may not have been read."""
+    if seen.folder.files.is_cut:
+        return
     for operator in seen.folder.operators.values():
         parts = operator.partitions
         if not parts:
@@ -395,7 +398,7 @@ def _facts(seen: _Seen) -> Iterator[Fact]:
         yield Fact("sources", f"{newest.source_count}{f': {logs}' if logs else ''}")
     yield from _paces(seen)
     for operator in folder.operators.values():
-        yield _state_fact(operator)
+        yield _state_fact(operator, is_cut=folder.files.is_cut)
     settings = {} if newest is None else newest.settings
     if PARTITIONS in settings or PROVIDER in settings:
         parts = [f"{settings[PARTITIONS]} partitions"] if PARTITIONS in settings else []
@@ -450,7 +453,7 @@ def _pairs(values: Sequence[float]) -> str:
     return f"{len(values)} batch{'' if len(values) == 1 else 'es'}"
 
 
-def _state_fact(operator: Operator) -> Fact:
+def _state_fact(operator: Operator, *, is_cut: bool) -> Fact:
     parts = operator.partitions
     if not parts:
         return Fact(f"state of {_operator(operator)}", "no files")
@@ -458,6 +461,9 @@ def _state_fact(operator: Operator) -> Fact:
     versions = [p.version for p in parts.values() if p.version is not None]
     newest = f", version {max(versions)}" if versions else ""
     largest = max(parts, key=lambda n: parts[n].size_bytes)
+    if is_cut:
+        text = f"at least {say.size(sum(sizes))} in {say.count(len(parts))} or more partitions"
+        return Fact(f"state of {_operator(operator)}", text)
     text = (
         f"{say.size(sum(sizes))} in {say.count(sum(p.file_count for p in parts.values()))} files of"
         f" {say.count(len(parts))} partition{'' if len(parts) == 1 else 's'}{newest}; the largest is {largest} with"
@@ -470,7 +476,7 @@ def _files_fact(seen: _Seen) -> Fact:
     files = seen.folder.files
     own = files.count - files.checksum_count
     small = f"{say.count(files.small_count)} of them below {say.size(SMALL_BYTES)}"
-    text = f"{say.count(own)} with {say.size(files.size_bytes)}, {small}"
+    text = f"{'at least ' if files.is_cut else ''}{say.count(own)} with {say.size(files.size_bytes)}, {small}"
     if files.checksum_count:
         text += f"; {say.count(files.checksum_count)} checksums"
     if files.temporary_count:

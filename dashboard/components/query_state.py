@@ -28,6 +28,7 @@ _OPERATOR_HEADS = (
     "Deltas", "Snapshots", "Version", "Versions since a snapshot",
 )  # fmt: skip
 _PARTITION_HEADS = ("Partition", "Size", "Files", "Deltas", "Snapshots", "Version", "Newest snapshot")
+_AT_LEAST = "at least "
 _UNEVEN = 5.0
 """A ratio of the largest partition to the median one from which on it is marked, if it is large at all."""
 _UNEVEN_BYTES = 10 << 20
@@ -81,12 +82,12 @@ def _folder(job: JobDetailOut, folder: CheckpointFolderOut) -> Component:
     ]
     parts += [html.P(problem, className="spaced") for problem in folder.problems]
     if folder.operators:
-        rows = [_operator_row(operator) for operator in folder.operators]
+        rows = [_operator_row(operator, is_cut=folder.is_cut) for operator in folder.operators]
         parts.append(_table(_OPERATOR_HEADS, rows))
         left_out = folder.operator_count - len(folder.operators)
         if left_out > 0:
             parts.append(html.P(f"{text.counted(left_out, 'more operator')} left out.", className="hint spaced"))
-        parts += [_partitions(operator) for operator in folder.operators if operator.partition_count > 1]
+        parts += [_partitions(o, is_cut=folder.is_cut) for o in folder.operators if o.partition_count > 1]
     if folder.batches:
         parts.append(_batches(job, folder.batches))
         parts += _sources(folder, folder.batches[-1])
@@ -94,8 +95,9 @@ def _folder(job: JobDetailOut, folder: CheckpointFolderOut) -> Component:
 
 
 def _facts(folder: CheckpointFolderOut) -> list[html.Div]:
-    more = "at least " if folder.is_cut else ""
-    share = f" ({text.percent(folder.small_count / folder.file_count)})" if folder.file_count else ""
+    more = _AT_LEAST if folder.is_cut else ""
+    is_known = folder.file_count and not folder.is_cut
+    share = f" ({text.percent(folder.small_count / folder.file_count)})" if is_known else ""
     committed = [batch.number for batch in folder.batches if batch.is_committed]
     shown = [
         cards.fact(
@@ -111,7 +113,7 @@ def _facts(folder: CheckpointFolderOut) -> list[html.Div]:
         cards.fact(
             "Files",
             f"{more}{text.count(folder.file_count)}",
-            hint=f"and {text.counted(folder.checksum_count, 'checksum')}",
+            hint=f"and {more}{text.counted(folder.checksum_count, 'checksum')}",
         ),
         cards.fact(
             f"Below {text.size(folder.small_bytes)}",
@@ -123,49 +125,56 @@ def _facts(folder: CheckpointFolderOut) -> list[html.Div]:
     ]
     if folder.temporary_count:
         hint = "temporary files of a write that did not end, or of one that runs now"
-        shown.append(cards.fact("Unfinished writes", text.count(folder.temporary_count), hint=hint))
+        shown.append(cards.fact("Unfinished writes", f"{more}{text.count(folder.temporary_count)}", hint=hint))
     return shown
 
 
-def _operator_row(operator: OperatorFilesOut) -> html.Tr:
-    largest = operator.partitions[0] if operator.partitions else None
-    ratio = operator.skew_ratio
+def _operator_row(operator: OperatorFilesOut, *, is_cut: bool) -> html.Tr:
+    """Build the row of an operator. If not all files were read, counts are lower bounds, and the rest is missing."""
+    more = _AT_LEAST if is_cut else ""
+    largest = operator.partitions[0] if operator.partitions and not is_cut else None
+    ratio = None if is_cut else operator.skew_ratio
     said = text.MISSING if ratio is None else f"{text.factor(ratio)}×"
     is_uneven = ratio is not None and largest is not None and ratio >= _UNEVEN and largest.size_bytes >= _UNEVEN_BYTES
+    lag = text.count(operator.snapshot_lag) if operator.snapshot_count else "no snapshot"
     return html.Tr(
         [
             html.Td([f"Operator {operator.number}", html.Div(operator.name or "name not known", className="hint")]),
-            _number(text.size(operator.size_bytes)),
-            _number(text.count(operator.partition_count)),
+            _number(f"{more}{text.size(operator.size_bytes)}"),
+            _number(f"{more}{text.count(operator.partition_count)}"),
             _number(text.MISSING if largest is None else f"{text.size(largest.size_bytes)} (no. {largest.number})"),
-            _number(text.size(operator.median_bytes)),
+            _number(text.size(None if is_cut else operator.median_bytes)),
             html.Td(html.Strong(said) if is_uneven else said, className="right number"),
-            _number(text.count(operator.file_count)),
-            _number(text.count(operator.delta_count)),
-            _number(text.count(operator.snapshot_count)),
-            _number(text.count(operator.version)),
-            _number(text.count(operator.snapshot_lag) if operator.snapshot_count else "no snapshot"),
+            _number(f"{more}{text.count(operator.file_count)}"),
+            _number(f"{more}{text.count(operator.delta_count)}"),
+            _number(f"{more}{text.count(operator.snapshot_count)}"),
+            _number(text.count(None if is_cut else operator.version)),
+            _number(text.MISSING if is_cut else lag),
         ]
     )
 
 
-def _partitions(operator: OperatorFilesOut) -> Component:
+def _partitions(operator: OperatorFilesOut, *, is_cut: bool) -> Component:
+    more = _AT_LEAST if is_cut else ""
     rows = [
         html.Tr(
             [
                 html.Td(f"Partition {part.number}"),
-                _number(text.size(part.size_bytes)),
-                _number(text.count(part.file_count)),
-                _number(text.count(part.delta_count)),
-                _number(text.count(part.snapshot_count)),
-                _number(text.count(part.version)),
-                _number(text.count(part.snapshot_version)),
+                _number(f"{more}{text.size(part.size_bytes)}"),
+                _number(f"{more}{text.count(part.file_count)}"),
+                _number(f"{more}{text.count(part.delta_count)}"),
+                _number(f"{more}{text.count(part.snapshot_count)}"),
+                _number(text.count(None if is_cut else part.version)),
+                _number(text.count(None if is_cut else part.snapshot_version)),
             ]
         )
         for part in operator.partitions
     ]
     shown, many = len(operator.partitions), operator.partition_count
-    which = f"the largest {shown} of {many} partitions" if shown < many else f"all {many} partitions"
+    if is_cut:
+        which = f"{shown} of at least {many} partitions"
+    else:
+        which = f"the largest {shown} of {many} partitions" if shown < many else f"all {many} partitions"
     return html.Details([html.Summary(f"Operator {operator.number}: {which}"), _table(_PARTITION_HEADS, rows)])
 
 
@@ -205,18 +214,17 @@ def _sources(folder: CheckpointFolderOut, newest: FolderBatchOut) -> list[Compon
         offset = newest.offsets[number] if number < len(newest.offsets) else None
         words = html.Code(text.short(offset, 160)) if offset else "none yet"
         cells = [html.Td(f"Source {number}"), html.Td(words, title=offset)]
-        rows.append(html.Tr([*cells, *_log_cells(logs.get(number))] if logs else cells))
+        rows.append(html.Tr([*cells, *_log_cells(logs.get(number), is_cut=folder.is_cut)] if logs else cells))
     heads += ["Log files", "Newest whole log"] if logs else []
     return [_table(heads, rows, numbers=heads[2:])]
 
 
-def _log_cells(log: SourceLogOut | None) -> list[html.Td]:
+def _log_cells(log: SourceLogOut | None, *, is_cut: bool) -> list[html.Td]:
     if log is None:
         return [_number(text.MISSING), _number(text.MISSING)]
-    whole = (
-        text.MISSING if log.compact_number is None else f"{log.compact_number}.compact, {text.size(log.compact_bytes)}"
-    )
-    return [_number(text.count(log.file_count)), _number(whole)]
+    is_known = log.compact_number is not None and not is_cut
+    whole = f"{log.compact_number}.compact, {text.size(log.compact_bytes)}" if is_known else text.MISSING
+    return [_number(f"{_AT_LEAST if is_cut else ''}{text.count(log.file_count)}"), _number(whole)]
 
 
 def _table(heads: Sequence[str], rows: Sequence[html.Tr], *, numbers: Sequence[str] | None = None) -> Component:

@@ -270,6 +270,24 @@ def test_the_state_is_counted_by_operator_and_partition(made):
     assert (second.snapshot_count, second.partitions[0].snapshot_version, second.skew_ratio) == (0, None, None)
 
 
+def test_of_a_folder_that_was_not_read_to_its_end_no_median_and_no_newest_file_is_known(made):
+    for number, size in ((0, 10), (1, 200)):
+        made.state(f"0/{number}/6.delta", size)
+        made.state(f"0/{number}/3.snapshot", size)
+    made.write("sources/0/9.compact", b"x")
+    folder = read_folder(str(made.path))
+    folder.files.is_cut = True
+
+    found = files_of(folder)
+
+    (operator,) = found.operators
+    assert (operator.partition_count, operator.file_count, operator.size_bytes) == (2, 4, 420)
+    assert (operator.median_bytes, operator.skew_ratio, operator.version, operator.snapshot_lag) == (None,) * 4
+    assert {(p.version, p.snapshot_version) for p in operator.partitions} == {(None, None)}
+    (log,) = found.source_logs
+    assert (log.file_count, log.compact_number, log.compact_bytes) == (1, None, None)
+
+
 def test_small_files_are_counted_without_checksums(made):
     made.write("offsets/.7.crc", b"x")
     made.state("0/0/5.delta", 200_000)

@@ -60,6 +60,22 @@ def test_a_log_of_which_only_the_newest_files_are_read_says_how_many_it_has(made
     assert "commits has 1\u202f001 files, and Spark keeps 100 by default" in texts(found)
 
 
+def test_of_a_folder_that_was_not_read_to_its_end_the_state_is_not_compared(made):
+    made.run(range(35))
+    for part in range(4):
+        made.state(f"0/{part}/{35 if part else 3}.delta", 10)
+    folder = read_folder(str(made.path))
+    whole = findings_of(folder, now=made.at(35))
+    assert any("restart" in text for text in texts(whole))
+    folder.files.is_cut = True
+
+    cut = findings_of(folder, now=made.at(35))
+
+    assert not [text for text in texts(cut) if "partition" in text]
+    assert fact(cut, "state of operator 0").text == "at least 40 B in 4 or more partitions"
+    assert fact(cut, "files").text.startswith("at least ")
+
+
 def test_an_open_batch_is_told_and_is_trouble_only_if_it_is_open_for_long(made):
     made.run(range(5)).begin(5)
 

@@ -79,6 +79,17 @@ def strong(part) -> list[str]:
     return own + (strong(inner) if inner is not None and not isinstance(inner, str) else [])
 
 
+def hints(part) -> list[str]:
+    """The texts that explain a value."""
+    if isinstance(part, list | tuple):
+        return [word for one in part for word in hints(one)]
+    own = getattr(part, "title", None)
+    inner = getattr(part, "children", None)
+    return ([own] if isinstance(own, str) and not isinstance(part, str) else []) + (
+        [] if inner is None else hints(inner)
+    )
+
+
 def test_a_query_without_state_and_folder_has_no_card():
     assert query_state.cards_of(SimpleNamespace(id="j1", batches=[batch(state=None), batch()], folders=[])) == []
 
@@ -138,6 +149,24 @@ def test_a_partition_stands_out_if_it_is_large_and_far_from_the_median(ratio, la
 
 def test_a_folder_with_too_many_files_says_that_its_counts_are_lower_bounds():
     assert "at least 1 200" in shown(folders=[folder(is_cut=True)])
+
+
+def test_of_a_folder_that_was_not_read_to_its_end_nothing_is_shown_as_measured():
+    cut = folder(is_cut=True, operators=[operator(partition_count=2, snapshot_count=0)])
+    cards = query_state.cards_of(SimpleNamespace(id="j1", batches=[], folders=[cut]))
+    said = texts(cards)
+
+    assert (
+        "name not known at least 300 MB at least 2 – – – at least 1 000 at least 800 at least 0 – –"
+        " Operator 0: 2 of at least 2 partitions"
+    ) in said
+    assert "Partition 41 at least 60.0 MB at least 5 at least 4 at least 1 – –" in said
+    assert [hint for hint in hints(cards) if hint.startswith("and at least 1")]
+    for words in ("Unfinished writes at least 2", "none yet at least 12 –"):
+        assert words in said, (words, said)
+    for words in ("75 %", "60×", "all 2", "29.compact", "no snapshot"):
+        assert words not in said
+    assert strong(cards) == []
 
 
 def test_what_could_not_be_read_is_said():

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from backend.advisor import advise
 from backend.advisor.advice import Advice
@@ -60,8 +60,6 @@ ENDED_MAX: Final = 5
 _AT_REST = (JobState.ENDED, JobState.STARTING)
 _NAMES_MAX = 20
 _NO_ADVICE = Advice((), (), 0)
-T = TypeVar("T")
-_Ask = Callable[[], Awaitable[T]]
 
 
 def run(
@@ -124,14 +122,14 @@ def ask(
     with StepLine() as show_step:
         named = partial(_read_at, url, show_step=show_step, deadline_s=deadline_s, reach=reach)
         read = partial(named, job=job, is_quick=is_quick, join=join)
-        spark = partial(answer_of_spark, url, job=job, show_step=show_step, deadline_s=deadline_s, reach=reach)
+        spark = partial(answer_of_spark, url, job=job, show_step=show_step, reach=reach)
         return asyncio.run(_asked(url, read, spark, show_step=show_step, deadline_s=deadline_s, reach=reach))
 
 
 async def _asked(
     url: str,
     read: Callable[..., Awaitable[Answer]],
-    spark: _Ask[Answer | None],
+    spark: Callable[..., Awaitable[Answer | None]],
     *,
     show_step: ShowStep,
     deadline_s: float,
@@ -139,28 +137,37 @@ async def _asked(
 ) -> Answer:
     """Ask for Spark's version first, which costs one cheap request.
 
-    Flink's paths are pages of Spark, which a busy driver takes long for. What answers the one otherwise than Spark is
-    asked for the other. What did not answer in time is asked for Spark's version again, after what Flink answers.
+    Flink's paths are pages of Spark, for which a busy driver takes long. So Flink's paths are asked for only if the
+    answer is not Spark's version. If no answer came in time, Spark's version is asked for again after Flink's paths.
+    All of it together has ``deadline_s``.
     """
     began_s = time.monotonic()
+
+    def left_s() -> float:
+        return max(1.0, deadline_s - (time.monotonic() - began_s))
+
+    async def spark_again() -> Answer | None:
+        in_s = deadline_s - (time.monotonic() - began_s)
+        return await spark(deadline_s=in_s) if in_s > 0 else None
+
     show_step(f"asking {_shown(url)}")
     await check_page(url, timeout_s=min(TIMEOUT_S, deadline_s), reach=reach)
-    asked_s = time.monotonic()
-    if (found := await spark()) is not None:
+    asked_s, first_s = time.monotonic(), left_s()
+    if (found := await spark(deadline_s=first_s)) is not None:
         return found
-    is_slow = time.monotonic() - asked_s >= min(TIMEOUT_S, deadline_s)
+    is_slow = time.monotonic() - asked_s >= min(TIMEOUT_S, first_s)
     try:
-        return await read(deadline_s=max(1.0, deadline_s - (time.monotonic() - began_s)))
+        return await read(deadline_s=left_s())
     except TargetUnavailableError as error:
         if not is_slow:
             raise
-        if (found := await spark()) is not None:
+        if (found := await spark_again()) is not None:
             return found
         raise TargetUnavailableError(
             url=parse_target_url(url).shown, reason=f"{error.reason}, nor to Spark's /api/v1/version"
         ) from None
     except TargetProtocolError as error:
-        if is_slow and (found := await spark()) is not None:
+        if is_slow and (found := await spark_again()) is not None:
             return found
         timeout_s = max(0.0, min(TIMEOUT_S, deadline_s - (time.monotonic() - began_s)))
         ask = partial(ask_once, timeout_s=timeout_s, reach=reach)

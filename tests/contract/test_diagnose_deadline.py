@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.errors import TargetUnavailableError
+from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from collectors import diagnose, readings
 from tests.support import observations
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
@@ -84,6 +86,48 @@ def test_with_enough_time_every_job_is_read(clock, capsys):
 def test_a_target_of_which_nothing_is_read_in_time_is_unavailable(clock):
     with served(ManyJobs(clock, takes_s=50.0)) as url, pytest.raises(TargetUnavailableError, match="--deadline"):
         diagnose.run(url, job=None, output_format="json", deadline_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "flink_takes_s", "given_s"),
+    [
+        (TargetUnavailableError(url="http://t", reason="no answer"), 10.0, [30.0, 20.0, 10.0]),
+        (TargetProtocolError(url="http://t", reason="not Flink"), 10.0, [30.0, 20.0, 10.0]),
+        (TargetUnavailableError(url="http://t", reason="no answer"), 20.0, [30.0, 20.0]),
+    ],
+)
+def test_all_that_is_asked_of_a_slow_target_has_the_deadline_together(refuses, flink_takes_s, given_s, monkeypatch):
+    """Spark, Flink and Spark again: the second time it had the whole deadline once more."""
+    now, given = [0.0], []
+
+    async def no_page(url, *, timeout_s, reach):
+        del url, timeout_s, reach
+
+    async def spark(*, deadline_s):
+        given.append(deadline_s)
+        now[0] += min(10.0, deadline_s)
+
+    async def flink(*, deadline_s):
+        given.append(deadline_s)
+        now[0] += flink_takes_s
+        raise refuses
+
+    async def the_same(error, *args, **kwargs):
+        del args, kwargs
+        return error
+
+    monkeypatch.setattr(diagnose, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(diagnose, "TIMEOUT_S", 10.0)
+    monkeypatch.setattr(diagnose, "check_page", no_page)
+    monkeypatch.setattr(diagnose, "better_error", the_same)
+    asked = diagnose._asked(
+        "http://t", flink, spark, show_step=lambda step: None, deadline_s=30.0, reach=diagnose.ANYWHERE
+    )
+    with pytest.raises(type(refuses)):
+        asyncio.run(asked)
+
+    assert given == given_s
+    assert now[0] <= 30.0
 
 
 def test_a_plan_with_a_circle_is_diagnosed_without_the_edges_that_close_it(capsys):

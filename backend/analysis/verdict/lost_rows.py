@@ -26,6 +26,12 @@ _CURE = (
     "what cures it: set the timeout of the sink's transactions above interval + duration of a checkpoint + the longest"
     " outage, or shorten the interval"
 )
+_FIRST_LOOK = (
+    "why they failed is not known here: look for Unable to commit transaction in the connector's log. If the producer"
+    " is fenced, the transaction was older than its timeout, or another producer has its transactional id. If its"
+    " state is invalid, the log of the broker says why it ended. Only if it was too old, a longer timeout of the"
+    " sink's transactions helps"
+)
 
 
 def _find_losses(case: Case) -> Sequence[Loss] | None:
@@ -73,7 +79,7 @@ def _evidence(case: Case, lost: Sequence[Loss]) -> list[Evidence]:
         rows.number("commits that failed and are not tried again", "failedCommittables", transactions, "count"),
         *exceptions.ages(exceptions.open_ms(case), newest.timeout_ms),
         rows.note(f"newest loss ({say.utc_minute(newest.at)}): {exceptions.first_line(newest.text)}"),
-        rows.note(_CURE),
+        rows.note(_FIRST_LOOK if newest.timeout_ms is None else _CURE),
     ]
 
 

@@ -47,6 +47,10 @@ def test_commits_that_a_connector_gave_up_are_most_likely_a_loss():
     assert values["failedCommittables"] == 3
     assert "numRecordsLost" not in values, "Flink does not count the rows"
     assert "transaction.timeout.ms" not in values
+    notes = [row.statement for row in found.evidence]
+    assert not any(note.startswith("what cures it") for note in notes), "a timeout is one of several reasons"
+    (first,) = [note for note in notes if note.startswith("why they failed is not known here")]
+    assert first.index("Unable to commit transaction") < first.index("fenced") < first.index("a longer timeout")
 
 
 def test_a_loss_is_no_restart():

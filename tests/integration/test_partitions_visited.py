@@ -16,7 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
 from backend.domain.checkpoint import CheckpointStatus
-from backend.store.checkpoints import reader, statistics, writer
+from backend.store.checkpoints import micro_batches, reader, statistics, writer
 from backend.store.checkpoints.reader import CheckpointFilter
 from backend.store.jobs import pressure
 from backend.store.schema.partitions import day_of, day_of_partition
@@ -183,3 +183,31 @@ async def test_the_newest_readings_of_backpressure_are_searched_around_the_last_
         week, pressure.NEWEST_READING_AT, pressure.newest_reading_values({"r-a": NOW - timedelta(days=3)})
     )
     assert set(days) <= {_day(2), _day(3), _day(4)}, plan
+
+
+async def test_the_batches_whose_work_is_not_known_are_looked_for_only_on_their_days(week):
+    keys = [("r-a", number, _day(1)) for number in range(3)]
+    plans = []
+
+    class Explaining:
+        """A cursor that explains its statement as well."""
+
+        def __init__(self, cursor):
+            self.cursor = cursor
+
+        async def execute(self, statement, values):
+            await self.cursor.execute(b"EXPLAIN (FORMAT JSON) " + statement, values)
+            plans.append((await self.cursor.fetchall())[0][0][0]["Plan"])
+            await self.cursor.execute(statement, values)
+
+        async def fetchall(self):
+            return await self.cursor.fetchall()
+
+    async with week.connect() as connection:
+        raw = (await connection.get_raw_connection()).driver_connection
+        async with raw.cursor() as cursor:
+            assert await micro_batches.without_work(Explaining(cursor), keys) == set()
+        await connection.rollback()
+
+    (plan,) = plans
+    assert {day_of_partition(scan["Relation Name"]) for scan in _scans(plan)} == {_day(1)}, plan

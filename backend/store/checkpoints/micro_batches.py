@@ -61,6 +61,7 @@ _RENEW = sql_of(
 )
 
 
+# The range of days is written beside the keys, so that the partitions of other days are not opened.
 _WITHOUT_WORK = sql_of(
     select(_BATCH.run_id, _BATCH.checkpoint_id, _BATCH.triggered_on).where(
         tuple_(_BATCH.run_id, _BATCH.checkpoint_id, _BATCH.triggered_on).in_(
@@ -69,6 +70,9 @@ _WITHOUT_WORK = sql_of(
                 func.unnest(bindparam("ids", type_=ARRAY(_BATCH.checkpoint_id.type))),
                 func.unnest(bindparam("days", type_=ARRAY(_BATCH.triggered_on.type))),
             )
+        ),
+        _BATCH.triggered_on.between(
+            bindparam("first", type_=_BATCH.triggered_on.type), bindparam("last", type_=_BATCH.triggered_on.type)
         ),
         _BATCH.work.is_(None),
     )
@@ -80,7 +84,8 @@ async def without_work(cursor: Cursor, keys: Collection[HeaderKey]) -> set[Heade
     if not keys:
         return set()
     runs, ids, days = zip(*keys, strict=True)
-    await cursor.execute(_WITHOUT_WORK, {"runs": list(runs), "ids": list(ids), "days": list(days)})
+    values = {"runs": list(runs), "ids": list(ids), "days": list(days), "first": min(days), "last": max(days)}
+    await cursor.execute(_WITHOUT_WORK, values)
     return {(run, number, day) for run, number, day in await cursor.fetchall()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -198,6 +199,17 @@ async def test_what_kind_a_folder_is_is_asked_until_it_is_known(tmp_path, slow):
         for _ in range(3):
             assert (await collector.collect(NOW)).engine == SPARK_CHECKPOINT
         assert len(asked) == 3
+
+
+async def test_what_a_folder_is_is_asked_again_after_it_could_not_be_read(made):
+    async with opened(made.path) as collector:
+        assert (await collector.collect(NOW)).engine == SPARK_CHECKPOINT
+        shutil.rmtree(made.path)
+        collector.forget()
+        with pytest.raises(TargetUnavailableError, match="does not exist"):
+            await collector.collect(NOW)
+        made.path.mkdir()
+        assert (await collector.collect(NOW)).engine == SPARK_FOLDER
 
 
 async def test_a_folder_of_logs_is_not_asked_again_whether_it_is_a_checkpoint(tmp_path, slow):

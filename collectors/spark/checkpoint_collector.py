@@ -32,6 +32,7 @@ from backend.domain.engines import SPARK_CHECKPOINT
 from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation, PollCost
+from backend.domain.spelling import duration
 from collectors.spark.checkpoint_findings import times_fit
 from collectors.spark.checkpoint_folder import (
     SMALL_BYTES,
@@ -140,7 +141,7 @@ class CheckpointCollector:
             found, ended_s = await self._reading.result(self._kept)
         except TimeoutError:
             if (for_s := self.monotonic_s() - began_s) >= _LATE_S:
-                raise self._unavailable(f"a reading of the folder has not ended for {for_s:.0f} s") from None
+                raise self._unavailable(f"a reading of the folder has not ended for {duration(for_s * 1000)}") from None
             return None
         except Exception:
             # Another folder may be there by the next poll.

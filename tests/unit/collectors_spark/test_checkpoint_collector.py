@@ -169,7 +169,7 @@ async def test_a_reading_that_does_not_end_is_said(made, slow):
     collector = CheckpointCollector(made.path, TargetId("t"), clock)
     assert (await collector.collect(NOW)).folder is None
     clock.at += 700
-    with pytest.raises(TargetUnavailableError, match="a reading of the folder has not ended for 700 s"):
+    with pytest.raises(TargetUnavailableError, match="a reading of the folder has not ended for 11 min 40 s"):
         await collector.collect(NOW)
 
 

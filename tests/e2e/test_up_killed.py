@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from backend.cli.instance import ProcessMark, is_running
-from tests.support.running_up import free_port, processes_of
+from tests.support.running_up import free_ports, processes_of
 from tests.support.waiting import PATIENCE_S, until
 
 _MOMENTS = [
@@ -26,7 +26,7 @@ _SHORT = {"BARRIERSCOPE_RUNTIME_WARM_UP_S": "1"}
 
 @pytest.mark.slow
 def test_after_repeated_kills_during_the_start_the_next_start_works(start, folder):
-    port = free_port()
+    (port,) = free_ports(1)
     for moment, options in _MOMENTS:
         # Each start uses the port and the folder of the instance killed before it, so both must be free again.
         up = start(*options, port=port, **_SHORT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -192,6 +192,21 @@ def link_button(
         hint = f"{hint} (key {steps})"
     link = dcc.Link(parts, href=href, className="button", title=hint)
     return link if steps is None else html.Span(link, className="step", **attrs({"data-step": steps}))
+
+
+def page_links(
+    cursor: str, following: str | None, address_of: Callable[[str], str], *, first_hint: str, following_hint: str
+) -> list[Component]:
+    """Build the links to the first page of a list and to the one that follows ``cursor``, as far as there are any.
+
+    ``address_of`` returns the address of the page at a cursor. The hints say what is there.
+    """
+    links: list[Component] = []
+    if cursor:
+        links.append(link_button("First page", address_of(""), "left", hint=first_hint))
+    if following is not None:
+        links.append(link_button("Next page", address_of(following), "right", hint=following_hint, is_icon_last=True))
+    return links
 
 
 def copy_button(word: str, value: str, *, label: str | None = None) -> html.Button:

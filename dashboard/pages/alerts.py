@@ -238,11 +238,10 @@ def _group_of(incident: IncidentOut, group: str) -> str:
 
 
 def _pages(view: IncidentList, following: str | None) -> list[Component]:
-    pages: list[Component] = []
-    if view.cursor:
-        first = routes.alerts(replace(view, cursor=""))
-        pages.append(cards.link_button("First page", first, "left", hint="the most urgent incidents"))
-    if following is not None:
-        more = routes.alerts(replace(view, cursor=following))
-        pages.append(cards.link_button("Next page", more, "right", hint="older incidents", is_icon_last=True))
-    return pages
+    return cards.page_links(
+        view.cursor,
+        following,
+        lambda cursor: routes.alerts(replace(view, cursor=cursor)),
+        first_hint="the most urgent incidents",
+        following_hint="older incidents",
+    )

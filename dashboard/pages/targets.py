@@ -357,14 +357,13 @@ def _silence_of(added: TargetOut) -> str:
 
 
 def _pages(view: TargetList, following: str | None) -> list[Component]:
-    pages: list[Component] = []
-    if view.cursor:
-        first = routes.targets(replace(view, cursor=""))
-        pages.append(cards.link_button("First page", first, "left", hint="the oldest targets"))
-    if following is not None:
-        more = routes.targets(replace(view, cursor=following))
-        pages.append(cards.link_button("Next page", more, "right", hint="newer targets", is_icon_last=True))
-    return pages
+    return cards.page_links(
+        view.cursor,
+        following,
+        lambda cursor: routes.targets(replace(view, cursor=cursor)),
+        first_hint="the oldest targets",
+        following_hint="newer targets",
+    )
 
 
 def _table(targets: list[TargetOut], view: TargetList) -> Component:

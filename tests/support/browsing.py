@@ -63,6 +63,9 @@ def required_chromium() -> str:
     return found
 
 
+_HAS_OWN_CLOCK = "() => '__pwClock' in globalThis"
+
+
 class Browser:
     """Chromium with a profile on disk, which keeps compiled scripts between pages.
 
@@ -198,7 +201,8 @@ def opened(
 
     The fleet offers the tour only if ``is_first_visit``.
 
-    Cookies and local storage are cleared at the end, so that each page begins with empty storage.
+    At the end, cookies, local storage, granted permissions and a clock of the page are removed. They would otherwise
+    be those of each later page, because they belong to the browser context.
     """
     context = browser.at(base_url)
     page = context.new_page()
@@ -213,7 +217,12 @@ def opened(
         stored = {"origin": base_url, "storageTypes": "cookies,local_storage"}
         context.new_cdp_session(page).send("Storage.clearDataForOrigin", stored)
         context.clear_cookies()
+        context.clear_permissions()
+        has_own_clock = page.evaluate(_HAS_OWN_CLOCK)
         page.close()
+        if has_own_clock:
+            # Playwright has no other way to give a context its real clock back.
+            browser.close()
 
 
 def go(page: Page, path: str) -> None:

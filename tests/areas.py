@@ -113,6 +113,7 @@ AREAS = {
         "contract/test_target_connections.py",
         "integration/test_toy_collector.py",
         "integration/test_other_runs.py",
+        "integration/test_restored_from.py",
         "integration/test_spark_causes.py",
         "integration/test_spark_checkpoint_folders.py",
         "integration/test_spark_jar.py",

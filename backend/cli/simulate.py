@@ -151,6 +151,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"continued from {_named(begun_from)}"
         if begun_from["at_own_risk"]:
             yield f"at own risk: the operators of {', '.join(begun_from['at_own_risk'])} changed (GR-2)"
+        if begun_from["left_out"]:
+            yield f"left out: the state of {', '.join(begun_from['left_out'])}, which the job does not have (GR-1)"
     yield (
         f"checkpoints: {counts['completed']} completed, {counts['failed']} failed, {counts['in_progress']} in progress"
         f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}{of_them}"

@@ -313,6 +313,26 @@ class CheckpointConfigOut(Model):
     ends_with_first_task: bool | None = None
 
 
+class RestoredFromOut(Model):
+    """The checkpoint or savepoint from which a run was last restored. What the engine does not report is null."""
+
+    checkpoint_id: int
+    is_savepoint: bool
+    location: str | None = None
+    job: str | None = None
+    """The name of the job that took it."""
+    job_id: str | None = None
+    run_id: str | None = None
+    link: str | None = None
+    """The API path of the checkpoint; null if it is not stored, and so are the two ids."""
+    kind: str | None = None
+    """Such as *unaligned checkpoint*. The reference runtime reports this and the next two, if another job took it."""
+    is_claimed: bool | None = None
+    """Whether the run owns the checkpoint now."""
+    left_out: list[str] | None = None
+    """The operators whose state was not restored, because the job does not have them."""
+
+
 class CountsOut(Model):
     """The coordinator's counters. ``failed_unlisted`` counts failures that were never listed as checkpoints."""
 
@@ -322,6 +342,8 @@ class CountsOut(Model):
     completed: int
     failed: int
     failed_unlisted: int
+    restored_from: RestoredFromOut | None = None
+    """Null if the run was never restored, or if this is not known."""
 
 
 class PressureSignOut(Model):

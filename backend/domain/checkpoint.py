@@ -313,6 +313,24 @@ They are the defaults of its jobs. A job may override some of them, and the engi
 
 
 @dataclass(frozen=True, slots=True)
+class RestoredFrom:
+    """The checkpoint or savepoint from which a run was last restored, as the engine reports it."""
+
+    checkpoint_id: int
+    is_savepoint: bool
+    location: str | None = None
+    """Where the engine found it. None if this is not reported."""
+    job: str | None = None
+    """The name of the job that took it, if another one did. The reference runtime reports this and what follows."""
+    kind: str | None = None
+    """Such as *unaligned checkpoint*."""
+    is_claimed: bool | None = None
+    """Whether the run owns it now."""
+    left_out: tuple[str, ...] | None = None
+    """The operators whose state was not restored, because the job does not have them."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointCounts:
     """The coordinator's counters of checkpoints since the coordinator started."""
 
@@ -323,6 +341,8 @@ class CheckpointCounts:
     failed: int
     restored_at: datetime | None = None
     """When the run was last restored from a checkpoint or savepoint. None if it never was, or if this is not known."""
+    restored_from: RestoredFrom | None = None
+    """None under the same conditions."""
     newest_completed_id: int | None = None
     newest_triggered_at: datetime | None = None
     """The id and the trigger of the newest completed checkpoint, which is no savepoint. None if there is none, or if

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from backend.domain.batch_work import BatchWork, StageWork
 from backend.domain.channel import Channel
-from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol, RestoredFrom
 from backend.domain.engines import EngineCapabilities, Rescaling, RestoreRules, SettingKeys, SettingsFormat, described
 from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, OperatorState, SourceProgress
 from backend.domain.topology import Edge, Placement, Topology, Vertex
@@ -63,7 +63,13 @@ def counts_from(document: Document | None) -> CheckpointCounts | None:
         return None
     times = {name: document.get(name) for name in ("restored_at", "newest_triggered_at")}
     known = {name: None if at is None else datetime.fromisoformat(at) for name, at in times.items()}
-    return _known(CheckpointCounts, {**document, **known})
+    origin = document.get("restored_from")
+    return _known(CheckpointCounts, {**document, **known, "restored_from": origin and _restored_from(origin)})
+
+
+def _restored_from(document: Document) -> RestoredFrom:
+    left_out = document.get("left_out")
+    return _known(RestoredFrom, {**document, "left_out": None if left_out is None else tuple(left_out)})
 
 
 def engine_from(document: Document | None, kind: str, version: str | None) -> EngineCapabilities:

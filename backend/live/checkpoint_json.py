@@ -215,11 +215,24 @@ def _restored(view: JobView) -> Json:
     if view.restored_id is None or view.restored_at_us is None:
         return None
     kind = "savepoint" if view.restored_is_savepoint else "chk"
+    begun_from = view.begun_from
+    if begun_from is not None:
+        # Flink has the first four fields only.
+        return {
+            "id": view.restored_id,
+            "restore_timestamp": view.epoch_ms(view.restored_at_us),
+            "is_savepoint": view.restored_is_savepoint,
+            "external_path": begun_from.location,
+            "job-name": begun_from.job,
+            "kind": begun_from.kind.value,
+            "is-claimed": begun_from.is_claimed,
+            "left-out-operators": list(begun_from.left_out),
+        }
     return {
         "id": view.restored_id,
         "restore_timestamp": view.epoch_ms(view.restored_at_us),
         "is_savepoint": view.restored_is_savepoint,
-        "external_path": view.begun_from or f"runtime:/{view.id}/{kind}-{view.restored_id}",
+        "external_path": f"runtime:/{view.id}/{kind}-{view.restored_id}",
     }
 
 

@@ -18,6 +18,7 @@ from backend.domain.ids import VertexId
 from backend.live import measure_json
 from backend.live.view import (
     AckView,
+    BegunFrom,
     CheckpointView,
     CompletedFigures,
     ConfigView,
@@ -83,7 +84,10 @@ def build_from_saved(spec: JobSpec, saved: SavedCheckpoint, options: RestoreOpti
     engine = begin(spec, saved, options)
     with as_corrupt():
         engine.run_until(engine.began_at_us)
-    return RuntimeEngine(engine, begun_from=location)
+    read = engine.restore_point.begun_from
+    assert read is not None
+    begun_from = BegunFrom(location, saved.job, read.kind, options.is_claimed, engine.left_out)
+    return RuntimeEngine(engine, begun_from=begun_from)
 
 
 def job_run_id(name: str, origin_epoch_ms: int) -> str:
@@ -109,10 +113,10 @@ def check_channels(graph: Graph) -> None:
 class RuntimeEngine:
     """Implements ``driver.LiveEngine`` with the engine of the reference runtime."""
 
-    def __init__(self, engine: JobEngine, *, begun_from: str | None = None) -> None:
+    def __init__(self, engine: JobEngine, *, begun_from: BegunFrom | None = None) -> None:
         self._engine = engine
         self._begun_from = begun_from
-        """The location of the checkpoint from which the job began, or None."""
+        """The checkpoint of another job from which the job began, or None."""
         self._effects_seen: dict[str, int] = {}
         """When each effect of a restore was first seen, in virtual microseconds, by its text."""
         spec = engine.spec
@@ -314,7 +318,8 @@ class RuntimeEngine:
             if one.deployed_at_us is None:
                 continue
             at = spelling.duration(one.failed_at_us / 1000)
-            when = f"start from {self._begun_from or one.restored_id}" if one.is_start else f"restart at {at}"
+            origin = one.restored_id if self._begun_from is None else self._begun_from.location
+            when = f"start from {origin}" if one.is_start else f"restart at {at}"
             for text in restore_effects.told(one.costs, f"after the {when}", says_unknown=False):
                 known[text] = self._effects_seen.get(text, self._engine.now_us)
         self._effects_seen = known

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from backend.runtime.snapshot.capabilities import SnapshotKind
+
 
 class FlinkCheckpointState(StrEnum):
     """The state of a checkpoint, in Flink's words."""
@@ -280,6 +282,19 @@ class ExceptionView:
 
 
 @dataclass(frozen=True, slots=True)
+class BegunFrom:
+    """The checkpoint or savepoint of another job, from which a job began."""
+
+    location: str
+    job: str
+    """The name of the other job."""
+    kind: SnapshotKind
+    is_claimed: bool
+    left_out: tuple[str, ...]
+    """The operators whose state was left out, because the job does not have them (GR-1)."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """The state of one job now. ``origin_epoch_ms`` is the instant of virtual time 0, in ms since the epoch."""
 
@@ -303,8 +318,8 @@ class JobView:
     restored_id: int | None
     restored_at_us: int | None
     restored_is_savepoint: bool
-    begun_from: str | None
-    """The location of the restored checkpoint if it is of another job, from which this one began."""
+    begun_from: BegunFrom | None
+    """The restored checkpoint if it is of another job, from which this one began."""
     completed: tuple[CompletedFigures, ...]
     exceptions: tuple[ExceptionView, ...]
     losses: tuple[ExceptionView, ...]

@@ -15,6 +15,7 @@ from backend.domain.topology import Placement, Topology
 from backend.services.graph_layout import layout
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.jobs.reader import RunRecord
+from backend.store.jobs.restored import Taken
 
 API_ROOT = "/api/v1"
 PLACED_MAX: Final = 8_000
@@ -47,11 +48,19 @@ def checkpoint_out(
     )
 
 
-def counts_out(run: RunRecord) -> api.CountsOut | None:
-    """Convert the counters of the checkpoint coordinator. Return None if the run has no counters."""
+def counts_out(run: RunRecord, taken: Taken | None = None) -> api.CountsOut | None:
+    """Convert the counters of the checkpoint coordinator. Return None if the run has no counters.
+
+    ``taken``: the run that took the checkpoint from which this run was restored; None if it is not known.
+    """
     if run.counts is None:
         return None
-    return api.CountsOut.of(run.counts, failed_unlisted=run.failed_unlisted_count)
+    origin, out = run.counts.restored_from, None
+    if origin is not None:
+        found = {} if taken is None else {"job_id": taken.job_id, "run_id": taken.run_id, "job": taken.job}
+        link = None if taken is None else checkpoint_link(taken.job_id, taken.run_id, origin.checkpoint_id)
+        out = api.RestoredFromOut.of(origin, link=link, **found)
+    return api.CountsOut.of(run.counts, failed_unlisted=run.failed_unlisted_count, restored_from=out)
 
 
 def graph_out(

@@ -25,6 +25,7 @@ from backend.domain.checkpoint import (
     CheckpointKind,
     CheckpointStatus,
     Protocol,
+    RestoredFrom,
     SavepointFormat,
     VertexDetail,
 )
@@ -304,12 +305,30 @@ def checkpoints(
             completed=counts.get("completed").count(),
             failed=counts.get("failed").count(),
             restored_at=None if restored is None else restored.get("restore_timestamp").instant(),
+            restored_from=None if restored is None else _restored_from(restored),
             newest_completed_id=None if completed is None else completed.get("id").count(),
             newest_triggered_at=None if completed is None else completed.get("trigger_timestamp").instant(),
         ),
         headers=(known or RowCache()).read(document.get("history"), read_header, key="id", problems=problems),
         restored_ms=None if restored is None else restored.get("restore_timestamp").whole(),
         problems=tuple(problems),
+    )
+
+
+def _restored_from(document: Document) -> RestoredFrom | None:
+    """Read what a run was restored from. The reference runtime adds some fields if another job took the checkpoint."""
+    number, is_savepoint = document.find("id"), document.find("is_savepoint")
+    if number is None or is_savepoint is None:
+        return None
+    claimed, operators = document.find("is-claimed"), document.find("left-out-operators")
+    return RestoredFrom(
+        checkpoint_id=number.count(),
+        is_savepoint=is_savepoint.truth(),
+        location=_optional_text(document.find("external_path")),
+        job=_optional_text(document.find("job-name")),
+        kind=_optional_text(document.find("kind")),
+        is_claimed=None if claimed is None else claimed.truth(),
+        left_out=None if operators is None else tuple(o.text(length_max=NAME_MAX) for o in operators.items()),
     )
 
 

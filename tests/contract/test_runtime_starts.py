@@ -97,6 +97,8 @@ async def test_a_fix_is_rolled_forward_from_the_unaligned_checkpoint_of_a_cancel
     checkpoints = await after.get("/checkpoints")
     restored = checkpoints["latest"]["restored"]
     assert (restored["external_path"], restored["is_savepoint"]) == (path, False)
+    named = [restored[key] for key in ("job-name", "kind", "is-claimed", "left-out-operators")]
+    assert named == ["orders", "unaligned checkpoint", False, []]
     assert restored["id"] < checkpoints["latest"]["completed"]["id"]
     listed = (await after.client.get("/jobs/overview")).json()["jobs"]
     assert [job["state"] for job in listed] == ["CANCELED", "FINISHED"]
@@ -183,10 +185,26 @@ async def test_a_claimed_checkpoint_belongs_to_the_job_that_claimed_it() -> None
     left = await runtime.start(savepointPath=path, claimMode="NO_CLAIM")
     await left.client.patch(f"{left.root}?mode=cancel")
     owner = await runtime.start(savepointPath=path, claimMode="CLAIM")
+    owner.advance_to(0.6)
+    assert (await _newest(owner, "restored"))["is-claimed"] is True
     await owner.client.patch(f"{owner.root}?mode=cancel")
     told = await _refusal(runtime, savepointPath=path)
     assert told.startswith("IN-16: checkpoint ")
     assert owner.job.id in told
+
+
+@pytest.mark.anyio
+async def test_the_operators_whose_state_a_start_left_out_are_named() -> None:
+    """GR-1."""
+    runtime = LiveRuntime(load_job_document(_job(kind="keyed+sink", partitioner="hash")))
+    runtime.advance_to(0.4)
+    path = (await _newest(runtime))["external_path"]
+    await runtime.client.patch(f"{runtime.root}?mode=cancel")
+    document = _job(kind="map+sink", partitioner="hash")
+    allowed = {"allowNonRestoredState": True, "atOwnRisk": True}
+    again = await runtime.start(savepointPath=path, job=document, **allowed)
+    again.advance_to(0.5)
+    assert (await _newest(again, "restored"))["left-out-operators"] == ["work:keyed"]
 
 
 @pytest.mark.anyio

@@ -32,7 +32,7 @@ from backend.runtime.measure.requested import RequestedFormat, Savepoint, UserCh
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger
 from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint, without_shared_files
-from backend.runtime.snapshot.restoring import at_own_risk, restored_graph
+from backend.runtime.snapshot.restoring import at_own_risk, left_out, restored_graph
 from backend.runtime.snapshot.saved import Handover, RestoreOptions
 from backend.runtime.snapshot.sizes import sized
 from backend.runtime.task.environment import Environment
@@ -99,10 +99,13 @@ class JobEngine:
         graph = spec.graph
         self.at_own_risk: tuple[str, ...] = ()
         """Vertices whose operators changed although an edge to or from them has data in flight (GR-2)."""
+        self.left_out: tuple[str, ...] = ()
+        """Operators whose state was left out because the job does not have them (GR-1)."""
         if begun_from is not None:
             graph = restored_graph(begun_from, graph, allows_non_restored=options.allows_non_restored)
             assigned(begun_from, graph, spec.config)
             self.at_own_risk = at_own_risk(begun_from, graph)
+            self.left_out = tuple(operator for _, operator in left_out(begun_from, graph))
         self.spec = spec
         self.seed = spec.seed if seed is None else seed
         self.began_at_us = 0 if handover is None else handover.at_us

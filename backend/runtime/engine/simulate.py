@@ -142,6 +142,7 @@ def _begun_from(engine: JobEngine, saved: SavedCheckpoint, options: RestoreOptio
     return _shown(saved) | {
         "is_claimed": options.is_claimed,
         "at_own_risk": list(engine.at_own_risk),
+        "left_out": list(engine.left_out),
         "committed_before": outside.committed_count,
         "lost_before": {"transactions": len(outside.lost), "records": outside.lost_count},
         "cost": None if engine.start is None else _restart(engine.start),

@@ -145,18 +145,26 @@ def at_own_risk(read: ReadCheckpoint, graph: Graph) -> tuple[str, ...]:
     return tuple(v.id for v in graph.vertices if v.id in touched and before[v.id] != operator_ids(v))
 
 
-def _check_all_is_taken(read: ReadCheckpoint, graph: Graph) -> None:
+def left_out(read: ReadCheckpoint, graph: Graph) -> tuple[tuple[str, str], ...]:
+    """Return the operators with state in the checkpoint that ``graph`` does not have, each as (vertex, operator)."""
     now = {v.id: set(operator_ids(v)) for v in graph.vertices}
-    for vertex, operators in _operators_before(read).items():
-        for n, operator in enumerate(operators):
-            is_kept = any(s.operators[n].keyed or _entry_bytes(s.operators[n]) for s in read.vertices[vertex].subtasks)
-            if is_kept and operator not in now.get(vertex, set()):
-                raise PlanError(
-                    f"the checkpoint has state of operator {operator!r}, which the job does not have",
-                    rule="GR-1",
-                    vertex=vertex,
-                    fix="keep the operator, or allow state that is not restored",
-                )
+    return tuple(
+        (vertex, operator)
+        for vertex, operators in _operators_before(read).items()
+        for n, operator in enumerate(operators)
+        if operator not in now.get(vertex, set())
+        and any(s.operators[n].keyed or _entry_bytes(s.operators[n]) for s in read.vertices[vertex].subtasks)
+    )
+
+
+def _check_all_is_taken(read: ReadCheckpoint, graph: Graph) -> None:
+    for vertex, operator in left_out(read, graph):
+        raise PlanError(
+            f"the checkpoint has state of operator {operator!r}, which the job does not have",
+            rule="GR-1",
+            vertex=vertex,
+            fix="keep the operator, or allow state that is not restored",
+        )
 
 
 def _maximum(vertex: VertexSpec, state: VertexState) -> int:

@@ -31,6 +31,7 @@ from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import counts_out, graph_out
 from backend.store.jobs.pressure import newest_reading_at, readings_since, series, since_within
 from backend.store.jobs.reader import get_job, list_events, list_runs, newest_exceptions, newest_shapes
+from backend.store.jobs.restored import taken_by
 from backend.store.postgres.connections import reading
 
 _EXCEPTIONS_SHOWN = 10
@@ -80,6 +81,8 @@ class JobService:
             channels = await channels_out(connection, record, read_at(record))
             folders = await folders_out(connection, record.run)
             growth = await self._growth.of_job(connection, case)
+            origin = None if record.run.counts is None else record.run.counts.restored_from
+            taken = None if origin is None else await taken_by(connection, origin)
         record = case.record
         # The layout of a graph of a thousand vertices takes a tenth of a second.
         place = partial(graph_out, case.shape.topology, record.run.placements, vertex_id=vertex_id)
@@ -90,7 +93,7 @@ class JobService:
             vertices=vertices,
             edges=edges,
             config=case.shape.config,
-            counts=counts_out(record.run),
+            counts=counts_out(record.run, taken),
             exceptions=[words for _, words in exceptions.get(record.run.id, ())],
             problems=list(record.run.problems),
             clock_offset_ms=record.clock_offset_ms,

@@ -18,6 +18,7 @@ from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, channels, freshness, micro_batch, status
 from dashboard.components.attributes import attrs
+from dashboard.components.restored_from import restored_from
 from dashboard.palette import Tone
 from dashboard.span import Span, epoch_ms
 
@@ -217,7 +218,10 @@ def facts(job: JobDetailOut) -> Component:
         return _batch_facts(job)
     rows.append(("Restarts", text.count(job.run.restart_count)))
     pairs = [html.Div([html.Dt(k, className="hint"), html.Dd(v, className="number")]) for k, v in rows]
-    parts: list[Component] = [html.Dl(pairs, className="settings"), *_problems(job)]
+    parts: list[Component] = [html.Dl(pairs, className="settings")]
+    if counts is not None and counts.restored_from is not None:
+        parts.append(restored_from(counts.restored_from, job.id))
+    parts += _problems(job)
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
     return cards.card("Settings and counts", parts, hint="as reported by the engine")

@@ -130,7 +130,10 @@ def test_changed_operators_at_data_in_flight_need_a_word_of_the_user(job, saved,
     assert "GR-1 at 'work': the checkpoint has state of operator 'work:keyed'" in _refusal(capsys, *command)
     allowed = (*command, "--allow-non-restored")
     assert "GR-2 at 'work': its operators changed" in _refusal(capsys, *allowed)
-    assert simulate(*allowed, "--at-own-risk")["begun_from"]["at_own_risk"] == ["work"]
+    begun_from = simulate(*allowed, "--at-own-risk")["begun_from"]
+    assert (begun_from["at_own_risk"], begun_from["left_out"]) == (["work"], ["work:keyed"])
+    assert run(["simulate", *allowed, "--at-own-risk"]) == 0
+    assert "left out: the state of work:keyed, which the job does not have (GR-1)" in capsys.readouterr().out
     # The same in the job file. Its path is relative to the job file.
     restore = f'[restore]\nfrom = "{Path(saved).name}"\nallow_non_restored = true\nat_own_risk = true'
     assert simulate(job(partitioner="hash", more=restore), "--duration", "1s")["begun_from"]["at_own_risk"] == ["work"]

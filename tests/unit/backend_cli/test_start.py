@@ -43,7 +43,7 @@ class _Runtime:
 
     def restored(self) -> list[tuple[str, str | None]]:
         """Return the name of each job and the location of the checkpoint from which it began."""
-        return [(view.name, view.begun_from) for view in self.driver.views()]
+        return [(v.name, None if v.begun_from is None else v.begun_from.location) for v in self.driver.views()]
 
 
 @pytest.fixture

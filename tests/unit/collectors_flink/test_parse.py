@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus, RestoredFrom
 from backend.domain.errors import TargetProtocolError
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
@@ -312,6 +312,28 @@ def test_how_long_no_task_changed_is_zero_if_the_row_cannot_tell(
 
 def test_the_empty_plan_of_a_job_that_starts_is_a_graph_without_edges() -> None:
     assert parse.topology(document({"vertices": [], "plan": {}})) == Topology(())
+
+
+_RESTORED = {"id": 7, "restore_timestamp": 1, "is_savepoint": True, "external_path": "file:/c/savepoint-7"}
+_OF_OTHER = {"job-name": "orders", "kind": "native savepoint", "is-claimed": False, "left-out-operators": ["a:keyed"]}
+
+
+@pytest.mark.parametrize(
+    ("restored", "expected"),
+    [
+        (None, None),
+        ({"restore_timestamp": 1}, None),
+        (_RESTORED, RestoredFrom(7, True, "file:/c/savepoint-7")),
+        (
+            _RESTORED | _OF_OTHER,
+            RestoredFrom(7, True, "file:/c/savepoint-7", "orders", "native savepoint", False, ("a:keyed",)),
+        ),
+    ],
+)
+def test_what_a_run_was_restored_from_is_read_if_it_is_reported(restored: object, expected: object) -> None:
+    counts = {"restored": 1, "total": 0, "in_progress": 0, "completed": 0, "failed": 0}
+    answer = {"counts": counts, "latest": {"restored": restored, "completed": None}, "history": []}
+    assert parse.checkpoints(document(answer)).counts.restored_from == expected
 
 
 def settings(**changes: object) -> Any:

@@ -1,0 +1,44 @@
+"""Shows from which checkpoint a run was last restored, by which job it was taken, and what was left out."""
+
+from __future__ import annotations
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.api import RestoredFromOut
+from dashboard import routes, text
+from dashboard.components.attributes import attrs
+
+_SHOWN_MAX = 5
+
+
+def restored_from(origin: RestoredFromOut, job_id: str) -> html.P:
+    """Build the sentences on what a run of the job ``job_id`` was restored from, with a link if it is stored."""
+    name = f"{'savepoint' if origin.is_savepoint else 'checkpoint'} {origin.checkpoint_id}"
+    place = {"title": origin.location} if origin.location else {}
+    named: Component = html.Span(name, **attrs(place))
+    if origin.job_id is not None and origin.run_id is not None:
+        href = routes.checkpoint(origin.job_id, origin.run_id, origin.checkpoint_id)
+        named = dcc.Link(name, href=href, className="strong-link", **attrs(place))
+    words = ""
+    if origin.job is not None and origin.job_id != job_id:
+        words += f" of the job {origin.job}"
+    if origin.kind is not None:
+        words += f", {_article(origin.kind)} {origin.kind}"
+    if origin.is_claimed is not None:
+        words += ", which it claimed and owns now" if origin.is_claimed else ", which it did not claim"
+    return html.P(["Last restored from ", named, f"{words}. {_left_out(origin.left_out)}".rstrip()], className="hint")
+
+
+def _article(words: str) -> str:
+    return "an" if words[0] in "aeiou" else "a"
+
+
+def _left_out(operators: list[str] | None) -> str:
+    if operators is None:
+        return ""
+    if not operators:
+        return "No state was left out."
+    shown = ", ".join(operators[:_SHOWN_MAX])
+    more = f" and {len(operators) - _SHOWN_MAX} more" if len(operators) > _SHOWN_MAX else ""
+    return f"The state of {text.counted(len(operators), 'operator')} was left out: {shown}{more}."

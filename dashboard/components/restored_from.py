@@ -19,7 +19,7 @@ def restored_from(origin: RestoredFromOut, job_id: str) -> html.P:
     named: Component = html.Span(name, **attrs(place))
     if origin.job_id is not None and origin.run_id is not None:
         href = routes.checkpoint(origin.job_id, origin.run_id, origin.checkpoint_id)
-        named = dcc.Link(name, href=href, className="strong-link", **attrs(place))
+        named = dcc.Link(name, href=href, **attrs(place))
     words = ""
     if origin.job is not None and origin.job_id != job_id:
         words += f" of the job {origin.job}"
@@ -27,7 +27,7 @@ def restored_from(origin: RestoredFromOut, job_id: str) -> html.P:
         words += f", {_article(origin.kind)} {origin.kind}"
     if origin.is_claimed is not None:
         words += ", which it claimed and owns now" if origin.is_claimed else ", which it did not claim"
-    return html.P(["Last restored from ", named, f"{words}. {_left_out(origin.left_out)}".rstrip()], className="hint")
+    return html.P(["Last restored from ", named, f"{words}. {_left_out(origin.left_out)}".rstrip()], className="hint restored-from")
 
 
 def _article(words: str) -> str:

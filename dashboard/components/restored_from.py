@@ -27,7 +27,10 @@ def restored_from(origin: RestoredFromOut, job_id: str) -> html.P:
         words += f", {_article(origin.kind)} {origin.kind}"
     if origin.is_claimed is not None:
         words += ", which it claimed and owns now" if origin.is_claimed else ", which it did not claim"
-    return html.P(["Last restored from ", named, f"{words}. {_left_out(origin.left_out)}".rstrip()], className="hint restored-from")
+    return html.P(
+        ["Last restored from ", named, f"{words}. {_left_out(origin.left_out)}".rstrip()],
+        className="hint restored-from",
+    )
 
 
 def _article(words: str) -> str:

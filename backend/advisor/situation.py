@@ -29,11 +29,12 @@ from backend.analysis.verdict.case import Case
 from backend.analysis.verdict.verdict import diagnose
 from backend.analysis.words.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus, Guarantee, Protocol
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus, Guarantee
 from backend.domain.engines import EngineCapabilities
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.protocols import Protocol
 from backend.domain.topology import Topology
 from backend.domain.verdict import Basis, Diagnosis
 

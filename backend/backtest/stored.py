@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from backend.domain import checkpoint as domain
-from backend.domain import losses, pod_ends
+from backend.domain import losses, pod_ends, protocols
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     Checkpoint,
@@ -92,7 +91,7 @@ class StoredCheckpoint:
             failure_reason=None if reason is None else FailureReason(reason),
             failed_at=_instant(document["failed_ms"]),
             savepoint_format=None if savepoint is None else SavepointFormat(savepoint),
-            protocol=None if document["protocol"] is None else domain.Protocol(document["protocol"]),
+            protocol=None if document["protocol"] is None else protocols.Protocol(document["protocol"]),
             **{name: document[name] for name in PLAIN_COLUMNS},
         )
         batch = document["batch"]

@@ -100,10 +100,11 @@ from backend.contracts.targets import TargetOut as TargetOut
 from backend.contracts.targets import TargetPatch as TargetPatch
 from backend.contracts.targets import TargetShedOut as TargetShedOut
 from backend.contracts.targets import TargetTestOut as TargetTestOut
-from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, Protocol
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import PressureSign
 from backend.domain.observation import JobState
+from backend.domain.protocols import Protocol
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 
 T = TypeVar("T")

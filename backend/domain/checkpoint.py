@@ -14,6 +14,7 @@ from enum import StrEnum
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.micro_batch import MicroBatch
+from backend.domain.protocols import Protocol
 
 Values = tuple[int | None, ...]
 """One value for each subtask, indexed by subtask. None means that the subtask reported nothing."""
@@ -62,22 +63,6 @@ class QueryConsistency(StrEnum):
     """Records in flight are in no operator's state. So a checkpoint is consistent only if it contains none."""
     NONE = "none"
     """With at-least-once checkpoints, some records are in the state of one operator and not yet in the next."""
-
-
-class Protocol(StrEnum):
-    """A checkpoint protocol other than aligned and unaligned barriers. Flink has none of these."""
-
-    CHANDY_LAMPORT = "chandy-lamport"
-    """Markers keep their place among the data. A task takes its state at the first one, and logs the other channels."""
-    CHANDY_LAMPORT_OVERTAKING = "chandy-lamport-overtaking"
-    """Chandy-Lamport with markers that overtake queued data."""
-    UNALIGNED_LAST_BARRIER = "unaligned-last-barrier"
-    """Unaligned barriers. A task takes its state when the last of them has arrived."""
-
-    @property
-    def overtakes(self) -> bool:
-        """Whether barriers or markers overtake queued data."""
-        return self is not Protocol.CHANDY_LAMPORT
 
 
 @dataclass(frozen=True, slots=True)

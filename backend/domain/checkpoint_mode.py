@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, Guarantee, Protocol
+from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, Guarantee
+from backend.domain.protocols import Protocol
 
 AT_LEAST_ONCE: Final = "at-least-once"
 AnyMode = Mode | Protocol | Literal["at-least-once"]

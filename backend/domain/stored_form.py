@@ -14,9 +14,10 @@ from typing import Any, TypeVar, cast
 
 from backend.domain.batch_work import BatchWork, StageWork
 from backend.domain.channel import Channel
-from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol, RestoredFrom
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, RestoredFrom
 from backend.domain.engines import EngineCapabilities, Rescaling, RestoreRules, SettingKeys, SettingsFormat, described
 from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, OperatorState, SourceProgress
+from backend.domain.protocols import Protocol
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from backend.domain.verdict import Basis
 from backend.domain.web_ui import WebUi

@@ -24,7 +24,6 @@ from backend.domain.checkpoint import (
     CheckpointHeader,
     CheckpointKind,
     CheckpointStatus,
-    Protocol,
     RestoredFrom,
     SavepointFormat,
     VertexDetail,
@@ -36,6 +35,7 @@ from backend.domain.errors import TargetProtocolError
 from backend.domain.failure import reason_of_message
 from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.observation import JobState
+from backend.domain.protocols import Protocol
 from backend.domain.text import clean, clean_lines
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from collectors.flink.document import Document, RowCache

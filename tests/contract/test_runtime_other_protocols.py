@@ -10,9 +10,10 @@ import pytest
 from backend.analysis.measures.phases import checkpoint_phases
 from backend.contracts.api import CheckpointConfigOut
 from backend.domain.barriers import BarrierEventKind
-from backend.domain.checkpoint import Checkpoint, CheckpointConfig, Protocol
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.checkpoint_mode import mode_of, mode_of_checkpoint
 from backend.domain.ids import JobId, RunId, VertexId
+from backend.domain.protocols import Protocol
 from backend.domain.stored_form import config_from
 from backend.live import checkpoint_json
 from backend.live.engine import build_live_engine

@@ -18,11 +18,12 @@ from backend.advisor.twin.tiers.calibration import calibrated
 from backend.analysis.measures.evidence import JobEvidence
 from backend.domain import spelling
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import Checkpoint, Protocol
+from backend.domain.checkpoint import Checkpoint
 from backend.domain.engines import SPARK, flink
 from backend.domain.errors import NotModelledError
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.protocols import Protocol
 from tests.support.twin_evidence import recorded_evidence
 
 FLINK = flink("1.20.5")

@@ -10,10 +10,11 @@ from backend.contracts.annotations import AnnotationOut
 from backend.contracts.api import JobOut, Page, Problem
 from backend.contracts.checkpoint_actions import ActionTakenOut
 from backend.contracts.progress import ProgressOut
-from backend.domain.checkpoint import CheckpointConfig, Guarantee, Protocol
+from backend.domain.checkpoint import CheckpointConfig, Guarantee
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.job_request import AbortCheckpoint, StartFrom, StopWithSavepoint, TriggerSavepoint
 from backend.domain.observation import JobState
+from backend.domain.protocols import Protocol
 from backend.domain.target import TargetOrigin
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, completed, in_progress, job, observation

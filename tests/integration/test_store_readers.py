@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import text
 
 from backend.analysis.numbers.log_buckets import GAMMA
-from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, Protocol, SavepointFormat
+from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, SavepointFormat
 from backend.domain.errors import UnknownEntityError
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState, KnownRun
+from backend.domain.protocols import Protocol
 from backend.domain.rollup import is_lower_bound
 from backend.domain.target import TargetOrigin
 from backend.domain.topology import Topology, Vertex

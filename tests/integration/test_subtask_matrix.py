@@ -8,7 +8,8 @@ import pytest
 
 from backend.contracts import api
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
-from backend.domain.checkpoint import Protocol, SubtaskMeasure
+from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.protocols import Protocol
 from backend.domain.topology import Topology, Vertex
 from backend.services.checkpoints import subtask_matrix
 from backend.services.checkpoints.subtask_matrix import ROWS_MAX

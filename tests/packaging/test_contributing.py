@@ -15,8 +15,8 @@ import pytest
 
 from backend.alerting.rules import RuleName
 from backend.domain.advice import Topic
-from backend.domain.checkpoint import Protocol
 from backend.domain.checkpoint_mode import MODE_WORDS
+from backend.domain.protocols import Protocol
 from backend.domain.receivers import ReceiverKind
 from tests.packaging.wheel_environment import ROOT
 

@@ -35,8 +35,8 @@ from backend.analysis.verdict.piece_of_work import queued_before
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
-from backend.domain.checkpoint import Protocol
 from backend.domain.ids import VertexId
+from backend.domain.protocols import Protocol
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
 _SURE_READINGS = 4

@@ -34,10 +34,10 @@ from backend.domain.checkpoint import (
     CheckpointHeader,
     CheckpointKind,
     LateBarrier,
-    Protocol,
     VertexDetail,
 )
 from backend.domain.ids import VertexId
+from backend.domain.protocols import Protocol
 from backend.domain.verdict import Basis, Phase
 
 

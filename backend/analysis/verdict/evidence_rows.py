@@ -18,8 +18,9 @@ from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CHECKPOINTS_MAX, RESTARTS_OF_TRANSACTIONS_WINDOW_S
 from backend.domain import known_messages
-from backend.domain.checkpoint import CheckpointStatus, Protocol
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
+from backend.domain.protocols import Protocol
 from backend.domain.rollup import is_lower_bound
 from backend.domain.verdict import Basis, Evidence, VerdictKind
 

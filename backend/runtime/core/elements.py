@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
-from backend.domain.checkpoint import Protocol
 from backend.domain.errors import PlanError
+from backend.domain.protocols import Protocol
 
 HEADER = struct.Struct("<IBqqqq")
 LENGTH = struct.Struct("<I")

@@ -10,7 +10,7 @@ protocol needs one of its own, add its rules to PROTOCOL.md, and add its tests.
 
 from __future__ import annotations
 
-from backend.domain.checkpoint import Protocol
+from backend.domain.protocols import Protocol
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols import (

@@ -18,10 +18,11 @@ from backend.contracts.subtask_matrix import (
     MatrixVertexOut,
     SubtaskMatrixOut,
 )
-from backend.domain.checkpoint import Protocol, SubtaskMeasure
+from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import VertexId
+from backend.domain.protocols import Protocol
 from backend.domain.topology import Placement, Topology
 from backend.store.checkpoints.reader import CheckpointFilter, CheckpointPlace, CheckpointRecord, list_checkpoints
 from backend.store.checkpoints.subtask_values import VertexValues, places_with_details, subtask_counts, subtask_values

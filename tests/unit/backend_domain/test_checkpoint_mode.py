@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import (
-    CheckpointConfig,
-    CheckpointKind,
-    Guarantee,
-    Protocol,
-    QueryConsistency,
-    query_consistency,
-)
+from backend.domain.checkpoint import CheckpointConfig, CheckpointKind, Guarantee, QueryConsistency, query_consistency
 from backend.domain.checkpoint_mode import (
     AT_LEAST_ONCE,
     MODE_WORDS,
@@ -23,6 +16,7 @@ from backend.domain.checkpoint_mode import (
     mode_of,
     mode_of_checkpoint,
 )
+from backend.domain.protocols import Protocol
 from dashboard.components import status
 from dashboard.figures.timeline.marks import mode_of as mode_on_the_timeline
 from dashboard.figures.timeline.words import table

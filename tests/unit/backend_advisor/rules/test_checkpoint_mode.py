@@ -12,8 +12,9 @@ from backend.advisor.lifecycle import is_in_force
 from backend.advisor.rules.checkpoint_mode import advise_mode, refusal_of_modes
 from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Mode, Topic
-from backend.domain.checkpoint import LateBarrier, Protocol
+from backend.domain.checkpoint import LateBarrier
 from backend.domain.engines import flink
+from backend.domain.protocols import Protocol
 from backend.domain.verdict import VerdictKind
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,

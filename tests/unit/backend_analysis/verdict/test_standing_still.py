@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from backend.analysis.verdict.verdict import checkpoint_verdict, diagnose
-from backend.domain.checkpoint import Protocol
 from backend.domain.ids import VertexId
 from backend.domain.pressure import FETCH_INTERVAL_KEY
+from backend.domain.protocols import Protocol
 from backend.domain.topology import Edge, Vertex
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, Guarantee
-from backend.domain.protocols import Protocol
+from backend.domain.protocols import TRAITS, Protocol
 
 AT_LEAST_ONCE: Final = "at-least-once"
 AnyMode = Mode | Protocol | Literal["at-least-once"]
@@ -21,9 +21,7 @@ MODE_WORDS: Final[Mapping[str, str]] = {
     "unaligned": "unaligned",
     "aligned-with-timeout": "aligned with timeout",
     AT_LEAST_ONCE: "at least once",
-    "chandy-lamport": "Chandy-Lamport",
-    "chandy-lamport-overtaking": "Chandy-Lamport, overtaking",
-    "unaligned-last-barrier": "unaligned, last barrier",
+    **{protocol.value: traits.words for protocol, traits in TRAITS.items()},
 }
 
 

@@ -1,8 +1,14 @@
-"""The checkpoint protocols that Flink does not have. The reference runtime has them."""
+"""The checkpoint protocols that Flink does not have, and what every part of the product says of them.
+
+The reference runtime has them. ``backend.runtime.protocols`` implements them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Protocol(StrEnum):
@@ -18,4 +24,46 @@ class Protocol(StrEnum):
     @property
     def overtakes(self) -> bool:
         """Whether barriers or markers overtake queued data."""
-        return self is not Protocol.CHANDY_LAMPORT
+        return TRAITS[self].overtakes
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolTraits:
+    """The names of a protocol, and how it differs from the others."""
+
+    words: str
+    """The mode of a checkpoint, as the pages name it."""
+    family: str
+    """The name in front of *checkpoints* in a sentence."""
+    meaning: str
+    """What a reader of a verdict has to know of it."""
+    overtakes: bool = True
+    """Whether barriers or markers overtake queued data."""
+    has_markers: bool = False
+    """Whether markers are sent in place of barriers."""
+    starts_at_last: bool = False
+    """Whether a task takes its state only when all barriers or markers have arrived."""
+
+
+_CHANDY_LAMPORT = "Chandy-Lamport"
+TRAITS: Final[Mapping[Protocol, ProtocolTraits]] = {
+    Protocol.CHANDY_LAMPORT: ProtocolTraits(
+        "Chandy-Lamport",
+        _CHANDY_LAMPORT,
+        "Chandy-Lamport checkpoints: markers overtake nothing, so queues delay them",
+        overtakes=False,
+        has_markers=True,
+    ),
+    Protocol.CHANDY_LAMPORT_OVERTAKING: ProtocolTraits(
+        "Chandy-Lamport, overtaking",
+        _CHANDY_LAMPORT,
+        "Chandy-Lamport checkpoints whose markers overtake queues",
+        has_markers=True,
+    ),
+    Protocol.UNALIGNED_LAST_BARRIER: ProtocolTraits(
+        "unaligned, last barrier",
+        "last-barrier",
+        "unaligned checkpoints: each subtask takes its state at its last barrier",
+        starts_at_last=True,
+    ),
+}

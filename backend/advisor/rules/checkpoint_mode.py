@@ -34,9 +34,9 @@ from backend.analysis.verdict.forwarded import FORWARDED
 from backend.analysis.verdict.piece_of_work import queued_before
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
+from backend.domain import protocols
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
 from backend.domain.ids import VertexId
-from backend.domain.protocols import Protocol
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
 _SURE_READINGS = 4
@@ -50,11 +50,6 @@ _ENDS_CHECKPOINTS = (
     VerdictKind.REFUSED,
     VerdictKind.CHECKPOINTING_OFF,
 )
-_PROTOCOL_WORDS = {
-    Protocol.CHANDY_LAMPORT: "Chandy-Lamport",
-    Protocol.CHANDY_LAMPORT_OVERTAKING: "Chandy-Lamport",
-    Protocol.UNALIGNED_LAST_BARRIER: "last-barrier",
-}
 
 
 def advise_mode(situation: Situation) -> Recommendation | NoAdvice:
@@ -121,7 +116,7 @@ def _not_about_the_mode(situation: Situation) -> NoAdvice | None:
         return _silence("R-UC-1", "the current settings are not known")
     if situation.protocol is not None:
         reason = "no measured rule compares this protocol with aligned and unaligned barriers"
-        return _silence("R-UC-1", f"the job takes {_PROTOCOL_WORDS[situation.protocol]} checkpoints: {reason}")
+        return _silence("R-UC-1", f"the job takes {protocols.TRAITS[situation.protocol].family} checkpoints: {reason}")
     where = (
         ""
         if verdict.vertex is None

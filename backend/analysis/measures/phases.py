@@ -1,7 +1,7 @@
 """Computes the phases of one subtask in one checkpoint, in milliseconds since the trigger.
 
 Start delay, alignment, sync, async and acknowledgement are measured. The start of the snapshot is reconstructed. An
-aligned snapshot starts at the last barrier, and so does one of ``Protocol.UNALIGNED_LAST_BARRIER``. If the checkpoint
+aligned snapshot starts at the last barrier, and so does one of a protocol with ``starts_at_last``. If the checkpoint
 is unaligned from its trigger on, the snapshot starts at the first barrier. With an aligned timeout, it starts at
 ``min(first + alignment, max(first, timeout))``. This was checked on recordings of Flink 1.20; a rule that uses the
 subtask's own *unaligned* flag would misplace most subtasks.
@@ -37,7 +37,7 @@ from backend.domain.checkpoint import (
     VertexDetail,
 )
 from backend.domain.ids import VertexId
-from backend.domain.protocols import Protocol
+from backend.domain.protocols import TRAITS
 from backend.domain.verdict import Basis, Phase
 
 
@@ -381,7 +381,7 @@ def checkpoint_phases(
 
 def _snapshot_timeout_ms(header: CheckpointHeader, timeout_ms: int | None) -> int | None:
     """Return the time from the trigger until a snapshot may start before the last barrier; None means never."""
-    return None if header.protocol is Protocol.UNALIGNED_LAST_BARRIER else timeout_ms
+    return None if header.protocol is not None and TRAITS[header.protocol].starts_at_last else timeout_ms
 
 
 def longest_ms(phases: Mapping[VertexId, VertexPhases], phase: Phase) -> float:

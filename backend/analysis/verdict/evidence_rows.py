@@ -17,10 +17,9 @@ from backend.analysis.numbers.statistics import known, median, ratio, reached
 from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CHECKPOINTS_MAX, RESTARTS_OF_TRANSACTIONS_WINDOW_S
-from backend.domain import known_messages
+from backend.domain import known_messages, protocols
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
-from backend.domain.protocols import Protocol
 from backend.domain.rollup import is_lower_bound
 from backend.domain.verdict import Basis, Evidence, VerdictKind
 
@@ -71,19 +70,12 @@ def _duration_of_one(case: Case) -> str:
     return f"duration of checkpoint {case.report.completed[0].header.checkpoint_id}"
 
 
-_PROTOCOLS = {
-    Protocol.CHANDY_LAMPORT: "Chandy-Lamport checkpoints: markers overtake nothing, so queues delay them",
-    Protocol.CHANDY_LAMPORT_OVERTAKING: "Chandy-Lamport checkpoints whose markers overtake queues",
-    Protocol.UNALIGNED_LAST_BARRIER: "unaligned checkpoints: each subtask takes its state at its last barrier",
-}
-
-
 def settings(case: Case) -> list[Evidence]:
     """Return rows with the checkpoint interval and timeout, and with a protocol that Flink does not have."""
     config = case.evidence.config
     rows: list[Evidence] = []
     if config is not None and config.protocol is not None:
-        rows.append(note(_PROTOCOLS[config.protocol]))
+        rows.append(note(protocols.TRAITS[config.protocol].meaning))
     if config is not None and config.interval_ms is not None:
         rows.append(_row("checkpoint interval", "interval", config.interval_ms, "ms"))
     if config is not None and config.timeout_ms is not None:

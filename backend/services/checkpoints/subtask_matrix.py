@@ -18,11 +18,10 @@ from backend.contracts.subtask_matrix import (
     MatrixVertexOut,
     SubtaskMatrixOut,
 )
-from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.checkpoint import CheckpointHeader, SubtaskMeasure
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import VertexId
-from backend.domain.protocols import Protocol
 from backend.domain.topology import Placement, Topology
 from backend.store.checkpoints.reader import CheckpointFilter, CheckpointPlace, CheckpointRecord, list_checkpoints
 from backend.store.checkpoints.subtask_values import VertexValues, places_with_details, subtask_counts, subtask_values
@@ -159,11 +158,16 @@ def _columns(records: Sequence[CheckpointRecord], stored: Set[CheckpointPlace]) 
             r,
             r.header,
             r.place,
-            is_unaligned=None if r.header.protocol is Protocol.CHANDY_LAMPORT else r.header.is_unaligned,
+            is_unaligned=_is_unaligned(r.header),
             are_arrays_removed=r.has_maxima and r.place not in stored,
         )
         for r in records
     ]
+
+
+def _is_unaligned(header: CheckpointHeader) -> bool | None:
+    """Return whether barriers overtook data. None if this is not reported, or if the protocol never overtakes."""
+    return None if header.protocol is not None and not header.protocol.overtakes else header.is_unaligned
 
 
 def _matrix(

@@ -9,6 +9,7 @@ from datetime import datetime, tzinfo
 from backend.contracts.api import CheckpointOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.checkpoint_mode import AT_LEAST_ONCE, MODE_WORDS
+from backend.domain.protocols import TRAITS
 from dashboard import text
 from dashboard.figures.base import Trace
 from dashboard.palette import ALIGNED, AT_LEAST_ONCE_COLOR, CHANDY_LAMPORT, FAILED, STATUS_WORDS, UNALIGNED, Theme
@@ -53,9 +54,7 @@ _MICRO_BATCH = "micro-batch"
 _COLORS = {
     "aligned": ALIGNED,
     "unaligned": UNALIGNED,
-    "unaligned, last barrier": UNALIGNED,
-    "Chandy-Lamport": CHANDY_LAMPORT,
-    "Chandy-Lamport, overtaking": CHANDY_LAMPORT,
+    **{traits.words: CHANDY_LAMPORT if traits.has_markers else UNALIGNED for traits in TRAITS.values()},
     # The colour of its swatch. Orange stands for failed checkpoints.
     MODE_WORDS[AT_LEAST_ONCE]: AT_LEAST_ONCE_COLOR,
     _MICRO_BATCH: ALIGNED,

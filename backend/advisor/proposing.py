@@ -151,7 +151,7 @@ def merged(config: CheckpointConfig, proposed: Setting) -> CheckpointConfig:
 def kept_within(
     config: CheckpointConfig | None, topology: Topology, answer: Recommendation | NoAdvice
 ) -> Recommendation | NoAdvice:
-    """Return the answer, or the reason for none if its settings would break a hard bound."""
+    """Return a recommendation, or in its place the reason against it if its settings would break a hard bound."""
     if isinstance(answer, NoAdvice):
         return answer
     broken = broken_bound(config, topology, answer.proposed)

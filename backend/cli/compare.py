@@ -38,7 +38,9 @@ def compare(
     ] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="[RUN:]N", help="Compare this checkpoint, with the last healthy one."),
+        typer.Option(
+            "--checkpoint", metavar="[RUN:]N", help="Compare this checkpoint with the last healthy one before it."
+        ),
     ] = None,
     against: Annotated[
         str | None, typer.Option("--against", metavar="[RUN:]N", help="The checkpoint to compare it with.")

@@ -100,7 +100,7 @@ class ObjectState:
 
     @classmethod
     def of(cls, subject: str, document: Mapping[str, Any]) -> ObjectState:
-        """Return the state of a document that ``document`` made."""
+        """Return the state of ``subject`` from the JSON that the method ``document`` returned."""
         values = {**document, "at": datetime.fromisoformat(document["at"])}
         return cls(subject=subject, **values)
 

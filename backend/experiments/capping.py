@@ -79,7 +79,7 @@ EXPERIMENT: Final = Experiment(
     run=_run,
     orderings=(
         Ordering(
-            "The higher the cap, the shorter the checkpoint: from aligned to unaligned, without a step back.",
+            "The higher the cap, the shorter the checkpoint. No step from aligned to unaligned makes it longer.",
             _S2,
             every(*(monotone("duration", policy, falls=True) for policy in POLICIES)),
         ),

@@ -188,7 +188,7 @@ def every(*judges: Callable[[Found], Judgement]) -> Callable[[Found], Judgement]
 
 
 def cannot(why: str) -> Callable[[Found], Judgement]:
-    """Return a judge of an ordering that the runtime cannot show."""
+    """Return a judge that decides nothing: the runtime cannot show the ordering. ``why`` gives the reason."""
     return lambda _: Judgement(None, why)
 
 

@@ -98,7 +98,7 @@ class SectionKeeper:
         self.state = SectionState()
 
     def found(self, found: Found) -> None:
-        """Note a list that was read wholly."""
+        """Note a whole list of targets, which replaces the last one."""
         self._found, self._failure = found, None
         self.state.read_at = self._clock.now()
 

@@ -193,8 +193,8 @@ def history_state(value: HistoryOut | None) -> Component | None:
     # The text uses MiB, because the setting that limits the size does too.
     needed = "" if value.needed_bytes is None else f" Every day fits into {-(-value.needed_bytes // 2**20)} MiB."
     title = (
-        f"The size limit of {value.size_limit_bytes // 2**20} MiB will drop days before their age limit of"
-        f" {value.promised_days:g} days (BARRIERSCOPE_RETENTION_MAX_SIZE_MIB).{needed}"
+        f"The size limit of {value.size_limit_bytes // 2**20} MiB will delete days that are younger than"
+        f" {value.promised_days:g} days, their age limit (BARRIERSCOPE_RETENTION_MAX_SIZE_MIB).{needed}"
     )
     words = f"history holds {value.held_days:.1f} of {value.promised_days:g} days"
     return html.Span(words, id="history-state", title=title)

@@ -20,7 +20,7 @@ def field(of: str, label: str = FOR_THE_HISTORY) -> Component:
 
 
 def typed(of: str) -> State:
-    """Return the state with the text of the field."""
+    """Return Dash's ``State`` that passes the text of the field to a callback."""
     return State({"type": _TYPE, "of": of}, "value")
 
 

@@ -448,7 +448,7 @@ def transactions(situation: Situation, period_ms: float, duration_ms: float) -> 
 
 
 def transaction_timeout_ms(config: CheckpointConfig | None, period_ms: float, duration_ms: float) -> float | None:
-    """Return how long a transaction may stay open, without the time of a restart (R-INT-4); None if without a limit."""
+    """Return how long a transaction may stay open, without the time of a restart (R-INT-4); None if forever."""
     tolerated = config.tolerable_failed_count if config is not None else None
     if tolerated is not None and tolerated >= UNLIMITED_COUNT:
         return None

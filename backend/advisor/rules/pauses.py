@@ -35,7 +35,7 @@ class Pauses:
 
     @property
     def are_kept(self) -> bool:
-        """Whether most checkpoints waited for the minimum pause, or too few are known to tell."""
+        """Whether most checkpoints waited for the minimum pause. True too if few pauses are known."""
         return len(self.short_ms) < _MIN_COUNT or 2 * len(self.short_ms) <= len(self.pauses_ms)
 
     @property

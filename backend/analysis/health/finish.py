@@ -1,9 +1,9 @@
 """Predicts when an open checkpoint finishes, and how probably it reaches its timeout, from earlier ones of the job.
 
-Each earlier checkpoint that came as far says how long it took from the same number of acknowledgements to its end. In
-plain conformal prediction, the unknown end of the open checkpoint lies between any two of the ``n`` times that follow
-from them with the same probability ``1 / (n + 1)``. This prediction differs in four points, because the assumption
-behind it, that the checkpoints are exchangeable, does not hold for a job whose load changes:
+Each earlier checkpoint with as many acknowledgements says how long it took from there to its end. So ``n`` of them
+give ``n`` times at which the open checkpoint may end. Plain conformal prediction gives each of the ``n + 1`` gaps
+between and around these times the same probability. It assumes that the checkpoints are exchangeable, which those of a
+job whose load changes are not. Therefore this prediction differs from it in four points:
 
 * An earlier checkpoint has less weight the longer ago it was (Barber et al. 2023), and the more its progress differed
   from that of the open one (Guan 2023). Progress is the time of the last acknowledgement, and the first barriers at

@@ -116,9 +116,9 @@ def with_persistence(
     config: CheckpointConfig | None,
     late_barriers: Mapping[int, Sequence[LateBarrier]] | None = None,
 ) -> CriticalPath:
-    """Return the path with ``last_in``: how often its last subtask was last in ``checkpoints``.
+    """Return the path, and in ``last_in`` in how many of ``checkpoints`` the same subtask was last.
 
-    The text is ``last in n of m``. Checkpoints without details of their subtasks do not count.
+    ``last_in`` is the text ``last in n of m``. Checkpoints without details of their subtasks do not count.
     """
     late = late_barriers or {}
     lasts = [_last(checkpoint_phases(c, config, late.get(c.header.checkpoint_id, ())), topology) for c in checkpoints]

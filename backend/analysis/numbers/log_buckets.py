@@ -97,4 +97,4 @@ def _value_at(ordered: list[tuple[int, int]], rank: int) -> float:
         if rank < seen:
             # Return the point with the same relative distance to both bounds of the bucket.
             return 0.0 if bucket == ZERO else 2 * GAMMA**bucket / (GAMMA + 1)
-    raise AssertionError("a rank is below the count")
+    raise AssertionError("the rank is not below the number of values")

@@ -118,7 +118,7 @@ def lagging_snapshots(facts: Facts) -> Found | None:
 
 
 def fixed_cost(facts: Facts) -> Found | None:
-    """Return that batches take the same time whatever their rows, so that it is not the input that takes it."""
+    """Return the cause *fixed cost*: batches take as long with few rows as with many. None if they do not."""
     rows = [(r.batch.input_row_count, r.took_ms) for r in facts.rows if r.batch.input_row_count]
     run = facts.report.share(BatchPart.RUN)
     if len(rows) < VARIED_MIN_COUNT or run is None or run < LOG_MIN_RATIO or not facts.report.is_behind:

@@ -68,7 +68,7 @@ def one_task(facts: Facts) -> Found | None:
     elif _is_even(stage):
         kind, headline = VerdictKind.STRAGGLER, "One task takes most of the batch, with as many rows as the others"
         why = "its rows are not more than those of the others, so its executor is slow, or some rows cost more"
-        confidence, cures, no_cures = Confidence.MEDIUM, (), ("dividing keys: the rows are even already",)
+        confidence, cures, no_cures = Confidence.MEDIUM, (), ("dividing keys: the tasks have as many rows already",)
         would = ("on which executor the longest task runs, in several batches (Spark's page of the stage)",)
     else:
         kind, headline = VerdictKind.UNDECIDED, "One task takes most of the batch"

@@ -89,7 +89,7 @@ def ended(case: Case, exceptions: Sequence[tuple[datetime, str]]) -> Ended | Non
 
 
 def explaining(case: Case, at: datetime, text: str) -> PodEnd | None:
-    """Return the end of a pod that explains an exception, the newest one before it, or None."""
+    """Return the newest end of a pod that explains the exception ``text`` at ``at``; None if no end does."""
     since, until = at - timedelta(seconds=POD_BEFORE_S), at + timedelta(seconds=POD_AFTER_S)
     near = [end for end in case.evidence.pod_ends if since <= end.at <= until]
     if not near:

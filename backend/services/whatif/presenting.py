@@ -146,9 +146,9 @@ def checked(
         return list(predictions)
     note = (
         f"with the present settings the model lets {say.percent(current.value)} of the checkpoints expire, and"
-        f" {say.percent(share)} of the last {count} did: it does not explain them, so it predicts no such share. It"
-        " does not predict what a failure would read again either, which follows from the share. In a young job, queues"
-        " may still be filling: ask again in some minutes"
+        f" {say.percent(share)} of the last {count} did. A model that does not explain them predicts neither"
+        " this share nor what a failure would read again, which follows from it. In a young job, queues may still be"
+        " filling: ask again in some minutes"
     )
     first, *rest = (_without_expired(p, note, now, share, count) for p in predictions)
     # What was measured is known of the job as it is: if no checkpoint completed, what is read again has no limit.

@@ -119,9 +119,10 @@ def calibrated_in_each(
 
 
 def scored(model: JobModel, rehearsal: Rehearsal | None, way: Simulate) -> JobModel:
-    """Return the model with the error that this way to simulate it makes.
+    """Return the model with its calibration: the error of ``way``, which simulates it, on later checkpoints of the job.
 
-    It has no calibration if the evidence was too short to divide, or if its way cannot simulate it.
+    The model stays without one if ``rehearsal`` is None, because the evidence was too short, or if ``way`` cannot
+    simulate it.
     """
     runs = None if rehearsal is None else way(rehearsal.model)
     if rehearsal is None or runs is None:

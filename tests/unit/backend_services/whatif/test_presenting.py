@@ -72,7 +72,7 @@ def test_a_model_that_lets_checkpoints_complete_of_a_job_whose_checkpoints_all_e
     assert [value_of(p, m) for p in found for m in (Measure.REPLAY, Measure.CATCH_UP)] == [None] * 4
     assert bounds(found[0]) == [ReplayBound.ENDLESS] * 2, "no checkpoint of the job as it is completed"
     assert bounds(found[1]) == [ReplayBound.BOUNDED] * 2, "what the change does is not known"
-    assert "does not predict what a failure would read again either" in found[0].notes[-1]
+    assert "predicts neither this share nor what a failure would read again" in found[0].notes[-1]
 
 
 def test_a_believed_share_keeps_what_a_failure_reads_again():

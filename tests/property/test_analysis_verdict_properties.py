@@ -45,8 +45,6 @@ CONFIGS = st.sampled_from([ALIGNED, UNALIGNED, aligned_timeout(1_000), Checkpoin
 REASONS = st.sampled_from([FailureReason.EXPIRED, FailureReason.ASYNC_FAILURE, FailureReason.UNKNOWN])
 TOPOLOGY = chain(parallelism=WIDTH)
 
-_RATIO_ARRAYS = ("busy_ratio", "backpressured_ratio", "idle_ratio")
-
 
 @st.composite
 def details(draw, vertex_id):

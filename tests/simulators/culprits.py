@@ -56,7 +56,6 @@ class Draft:
     rnd: random.Random
     is_intermittent: bool = False
     run_s: float = RUN_S
-    polls_from_s: float = 0.0
     causes: list[Expected] = field(default_factory=list)
     healths: frozenset[Health] = frozenset({Health.SLOW, Health.FAILING, Health.INTERMITTENT})
     config: dict[str, Any] = field(default_factory=dict)

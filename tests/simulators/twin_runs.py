@@ -148,8 +148,6 @@ _FORM_PAIRS = {
 """Shapes that form pairs with another shape, by the name of the first one in the alphabet."""
 _LOOKED_AT = ("wide",)
 """Shapes whose runs were looked at for causes, so that they are in the tuning half whatever their hash is."""
-ONLY_FLINK_1 = ("few-buffers",)
-"""Shapes that run on Flink 1.20 only. Flink 2 ignores the settings of the cluster that they need."""
 
 
 def _runs() -> dict[str, TwinRun]:

@@ -14,7 +14,6 @@ from tests.support.advised_jobs import EXACTLY_ONCE, readings
 from tests.support.handwritten_jobs import START, chain, held_back
 
 BEGIN = START - timedelta(hours=1)
-EVERY_S = 5
 CHUNK = 7
 
 

@@ -63,10 +63,6 @@ class RecordingTransport:
             "body": body,
         })  # fmt: skip
 
-    def of_poll(self, poll: int) -> list[Row]:
-        """Return the answers of one round."""
-        return [row for row in self.rows if row["poll"] == poll]
-
 
 def _json(body: bytes) -> Any:
     try:

@@ -19,9 +19,6 @@ def _graph(parallelism: dict[str, int], edges: list[tuple[str, str, Partitioner]
     return Graph(vertices, tuple(EdgeSpec(source=a, target=b, partitioner=how) for a, b, how in edges))
 
 
-_FAN_IN = _graph(
-    {"a": 2, "b": 2, "join": 3}, [("a", "join", Partitioner.REBALANCE), ("b", "join", Partitioner.FORWARD)]
-)
 _PATH = _graph(
     {"source": 2, "map": 2, "sink": 2}, [("source", "map", Partitioner.FORWARD), ("map", "sink", Partitioner.HASH)]
 )

@@ -38,7 +38,7 @@ def recorded_subtasks(recording: Recording) -> dict[tuple[int, str], Document]:
     return found
 
 
-_PATHS = {
+DETAIL_PATHS = {
     "start_delay_ms": ("start_delay",),
     "alignment_duration_ms": ("alignment", "duration"),
     "sync_duration_ms": ("checkpoint", "sync"),
@@ -50,6 +50,7 @@ _PATHS = {
     "persisted_bytes": ("alignment", "persisted"),
     "unaligned": ("unaligned_checkpoint",),
 }
+"""The path to each value of ``VertexDetail`` in a row of Flink's answer about the subtasks of a vertex."""
 
 
 def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
@@ -58,13 +59,13 @@ def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
     Flink reports a subtask that had finished before the checkpoint as acknowledged up to some milliseconds after the
     trigger, with zeros that nobody measured. It is kept as acknowledged at the trigger, without other values.
     """
-    rows: list[dict[str, Any]] = [dict.fromkeys(_PATHS)] * body["num_subtasks"]
+    rows: list[dict[str, Any]] = [dict.fromkeys(DETAIL_PATHS)] * body["num_subtasks"]
     for row in body["subtasks"]:
         if row["className"] == "completed":
-            values = {name: _at(row, path) for name, path in _PATHS.items()}
+            values = {name: _at(row, path) for name, path in DETAIL_PATHS.items()}
             has_finished = not any(v for name, v in values.items() if name != "ack_delay_ms")
             rows[row["index"]] = dict.fromkeys(values) | {"ack_delay_ms": 0} if has_finished else values
-    return {name: tuple(row[name] for row in rows) for name in _PATHS}
+    return {name: tuple(row[name] for row in rows) for name in DETAIL_PATHS}
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, CheckpointHeader, VertexDetail
 from backend.domain.observation import JobObservation
 from backend.domain.pressure import VertexPressure
+from tests.support.recorded_values import DETAIL_PATHS
 
 Document = dict[str, Any]
 
@@ -30,18 +31,6 @@ _HEADER = {
     "failure_message": "failure_message",
     "external_path": "external_path",
     "is_discarded": "discarded",
-}
-_DETAIL = {
-    "start_delay_ms": ("start_delay",),
-    "alignment_duration_ms": ("alignment", "duration"),
-    "sync_duration_ms": ("checkpoint", "sync"),
-    "async_duration_ms": ("checkpoint", "async"),
-    "ack_delay_ms": ("end_to_end_duration",),
-    "checkpointed_size_bytes": ("checkpointed_size",),
-    "full_state_size_bytes": ("state_size",),
-    "processed_bytes": ("alignment", "processed"),
-    "persisted_bytes": ("alignment", "persisted"),
-    "unaligned": ("unaligned_checkpoint",),
 }
 _CONFIG = {
     "mode": "mode",
@@ -190,7 +179,7 @@ def detail_of(answer: Document) -> dict[int, dict[str, Any]]:
     found = {}
     for row in answer["subtasks"]:
         if _status(row) == "completed":
-            values = {name: _known(_at(row, path)) for name, path in _DETAIL.items()}
+            values = {name: _known(_at(row, path)) for name, path in DETAIL_PATHS.items()}
             sent = [v for name, v in values.items() if name != "ack_delay_ms"]
             # A subtask that had finished before is listed with zeros that nobody measured.
             found[row["index"]] = values if any(sent) else dict.fromkeys(values) | {"ack_delay_ms": 0}

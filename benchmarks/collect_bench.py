@@ -32,7 +32,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,7 +49,7 @@ from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
-from tests.support.benchmarking import parser_of, tree_cpu_s
+from tests.support.benchmarking import parser_of, targets_in_a_process, tree_cpu_s
 from tests.support.databases import Databases, temporary_server
 from tests.support.plain_http import Connection
 from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink
@@ -157,20 +157,10 @@ async def _serve(name: str, count: int, now: datetime) -> None:
     await asyncio.Event().wait()
 
 
-@contextmanager
-def _served(name: str, count: int, now: datetime) -> Iterator[list[int]]:
-    """Serve the targets in a process of their own. Yield their ports."""
+def _served(name: str, count: int, now: datetime) -> AbstractContextManager[list[int]]:
+    """Serve the targets in a process of their own, which yields their ports."""
     command = [sys.executable, __file__, "--serve", now.isoformat(), "--recording", name, "--targets", str(count)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise SystemExit("the targets did not start")
-        yield json.loads(line)
-    finally:
-        process.terminate()
-        process.wait(10)
+    return targets_in_a_process(command)
 
 
 def _command(ports: Sequence[int], text: str) -> dict[str, int]:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import psutil
 from playwright.sync_api import Page
 
-from tests.support.benchmarking import parser_of, print_json
+from tests.support.benchmarking import parser_of, print_json, renderers_cpu_s
 from tests.support.browsing import go, launched, opened, required_chromium
 from tests.support.dashboard_site import site_over
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
@@ -60,19 +59,6 @@ class Meter:
             before_s = renderers_cpu_s()
             self._page.wait_for_timeout(_STEP_MS)
             calm = calm + 1 if renderers_cpu_s() - before_s <= _CALM_S else 0
-
-
-def renderers_cpu_s() -> float:
-    """Return the CPU time that all renderers of the browser have used."""
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if "--type=renderer" in process.cmdline():
-                used = process.cpu_times()
-                total += used.user + used.system
-        except psutil.NoSuchProcess:
-            continue
-    return total
 
 
 def measure(executable: str) -> list[Result]:

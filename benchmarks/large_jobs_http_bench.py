@@ -24,12 +24,11 @@ import json
 import random
 import re
 import resource
-import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -47,7 +46,7 @@ from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
-from tests.support.benchmarking import parser_of, print_json, tree_cpu_s
+from tests.support.benchmarking import parser_of, print_json, targets_in_a_process, tree_cpu_s
 from tests.support.databases import temporary_server
 from tests.support.observations import SteppingClock
 from tests.support.plain_http import Connection
@@ -158,21 +157,11 @@ async def _serve(options: argparse.Namespace) -> None:
     await asyncio.Event().wait()
 
 
-@contextmanager
-def _served(options: argparse.Namespace, now: datetime) -> Iterator[list[int]]:
-    """Play the targets in a process of their own. Yield their ports."""
+def _served(options: argparse.Namespace, now: datetime) -> AbstractContextManager[list[int]]:
+    """Play the targets in a process of their own, which yields their ports."""
     command = [sys.executable, __file__, "--serve", now.isoformat(), "--jobs", str(options.jobs)]
     command += ["--parallelism", str(options.parallelism)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise SystemExit("the targets did not start")
-        yield json.loads(line)
-    finally:
-        process.terminate()
-        process.wait(10)
+    return targets_in_a_process(command)
 
 
 # --- the collectors -----------------------------------------------------------------------------------------------

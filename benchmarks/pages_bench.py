@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import psutil
 from playwright.sync_api import Page
 
-from tests.support.benchmarking import parser_of, print_json
+from tests.support.benchmarking import parser_of, print_json, renderers_cpu_s
 from tests.support.browsing import Browser, Weight, launched, opened, required_chromium
 from tests.support.running_up import Up, temporary_up
 from tests.support.waiting import until
@@ -108,25 +107,12 @@ def _job(up: Up) -> str | None:
     return next((j["id"] for j in _items(up, "/api/v1/jobs?limit=100") if j["name"] == _JOB), None)
 
 
-def _cpu_s() -> float:
-    """Return the CPU time of all renderers of the browser, without the time in which other processes ran."""
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if "--type=renderer" in process.cmdline():
-                used = process.cpu_times()
-                total += used.user + used.system
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
 def _settle(page: Page) -> None:
     """Wait until the browser has finished with closed pages, so that their work counts for no other page."""
-    before_s = _cpu_s()
+    before_s = renderers_cpu_s()
     for _ in range(_SETTLED_MAX):
         page.wait_for_timeout(250)
-        now_s = _cpu_s()
+        now_s = renderers_cpu_s()
         if now_s - before_s < _STILL_S:
             return
         before_s = now_s
@@ -159,9 +145,9 @@ def measure(up: Up, executable: str, idle_s: float) -> list[Result]:
                 weight = Weight(page)
                 weight.forget_files()
                 _settle(page)
-                began_s = _cpu_s()
+                began_s = renderers_cpu_s()
                 _load(page, view)
-                first, cpu_s, shifts = weight.received_bytes, _cpu_s() - began_s, weight.shifts()
+                first, cpu_s, shifts = weight.received_bytes, renderers_cpu_s() - began_s, weight.shifts()
                 _load(page, view)
                 loads.append((view, first, weight.received_bytes - first, shifts, cpu_s))
         _pause(up)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,31 @@ def tree_cpu_s(pid: int) -> float:
     process = psutil.Process(pid)
     times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
     return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
+
+
+def renderers_cpu_s() -> float:
+    """Return the CPU time of all renderers of the browser, without the time in which other processes ran."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "--type=renderer" in process.cmdline():
+                used = process.cpu_times()
+                total += used.user + used.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+@contextmanager
+def targets_in_a_process(command: Sequence[str]) -> Iterator[list[int]]:
+    """Run a command that serves targets and prints the list of their ports as JSON. Yield the ports."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit("the targets did not start")
+        yield json.loads(line)
+    finally:
+        process.terminate()
+        process.wait(10)

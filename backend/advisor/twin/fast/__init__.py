@@ -9,6 +9,6 @@
 * ``barriers``        compiled: checkpoints at a subtask
 * ``channels``        compiled: buffers, pools, credits
 * ``events``          compiled: the heap of events, random numbers, steps of subtasks
-* ``passed``          counts what the simulated job has processed
+* ``throughput``      counts what the simulated job has processed
 * ``compiled_cache``  the folder of the compiled code
 """

@@ -15,8 +15,8 @@ from typing import Final, cast
 
 from backend.advisor.twin.fast import compiled_cache, kinds
 from backend.advisor.twin.fast.building import Edge, FastScale, Sizes, build, empty
-from backend.advisor.twin.fast.passed import Passed
 from backend.advisor.twin.fast.tables import Checkpoint, NoPlaceError, Sim
+from backend.advisor.twin.fast.throughput import Passed
 from backend.advisor.twin.model.model import JobModel
 from backend.advisor.twin.model.outcomes import Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.model.rates import Throughput, channel_count, odd_multiple_ms, phases_ms, throughput_of

@@ -21,7 +21,7 @@ import numpy as np
 
 from backend.advisor.advice import Interval
 from backend.advisor.choice.late_barriers import LateBarriers
-from backend.advisor.choice.uneven import Uneven
+from backend.advisor.choice.uneven_queues import Uneven
 from backend.advisor.losses import BOUND_SLACK, Losses
 from backend.advisor.proposing import share_interval
 from backend.advisor.rules import aligned_timeout

@@ -12,7 +12,7 @@ from backend.advisor.advice import Interval
 from backend.advisor.choice import choosing
 from backend.advisor.choice.choosing import SETTINGS_MAX, choose
 from backend.advisor.choice.late_barriers import LateBarriers
-from backend.advisor.choice.uneven import Uneven
+from backend.advisor.choice.uneven_queues import Uneven
 from backend.advisor.losses import Losses
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import OPEN_MAX_RATIO

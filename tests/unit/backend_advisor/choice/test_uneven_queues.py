@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from backend.advisor.choice.uneven import Uneven
+from backend.advisor.choice.uneven_queues import Uneven
 from backend.domain.advice import Mode
 
 _TRAVELS_MS = [1_000.0] * 9 + [6_000.0] * 3

@@ -12,7 +12,7 @@ from backend.advisor.proposing import middle_of, share_interval
 from backend.advisor.twin.model.model import JobModel
 from backend.advisor.twin.model.observed import terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Outcome
-from backend.advisor.twin.model.parts import duration_ms
+from backend.advisor.twin.model.snapshots import duration_ms
 from backend.advisor.twin.tiers.predicting import believed_share, explains_expired
 from backend.analysis.measures.input_rates import began_anew, counted, metered
 from backend.analysis.numbers.statistics import reached

@@ -12,7 +12,7 @@
 * ``bursts``          bursts of a source: their period, their length and their height
 * ``callbacks``       the long callback of a vertex, from waiting barriers and busy times
 * ``hidden_shares``   guesses of the shares of subtasks whose queues no reading shows
-* ``parts``           the parts of snapshots, the store and the trigger, from checkpoints
+* ``snapshots``       the parts of snapshots, the store and the trigger, from checkpoints
 * ``outages``         when each outage began, and when the job ran again
 * ``hung_writes``     the writes to the store that hung, in recorded checkpoints
 * ``hangs``           what writes that hang do to simulated durations

@@ -1,7 +1,7 @@
 """Builds the model of a job from its evidence, and says what had to be assumed.
 
 The model is built from two kinds of readings: counts, busy times and queues of each subtask (``flows``), and the phases
-of its checkpoints (``parts``). A value that neither shows is assumed, and the model lists it with the reason.
+of its checkpoints (``snapshots``). A value that neither shows is assumed, and the model lists it with the reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.model import parts
+from backend.advisor.twin.model import snapshots
 from backend.advisor.twin.model.bursts import with_hidden_heights
 from backend.advisor.twin.model.callbacks import Callback, callback_of, with_callback
 from backend.advisor.twin.model.exchanges import ExchangeModels
@@ -55,7 +55,7 @@ def build(evidence: JobEvidence, *, engine: EngineCapabilities, version: str | N
     elif callback is not None:
         job.assumptions.append(callback)
     edges = tuple(exchanges.edge(e.source, e.target, e.ship_strategy) for e in job.topology.edges)
-    state = parts.state_assumption(vertices)
+    state = snapshots.state_assumption(vertices)
     job.assumptions += [] if state is None else [state]
     trigger, outage = _trigger_delay(job), _outage(job)
     model = JobModel(
@@ -78,7 +78,7 @@ def build(evidence: JobEvidence, *, engine: EngineCapabilities, version: str | N
 
 def _store(job: ObservedJob) -> tuple[StoreModel, bool]:
     """Return the store, with the writes that hang, and whether its speed was measured."""
-    store, is_measured = parts.store_of(job.recorded, job.hung, job.topology, job.evidence.config)
+    store, is_measured = snapshots.store_of(job.recorded, job.hung, job.topology, job.evidence.config)
     if not is_measured:
         job.assume(
             "speed of the store",
@@ -94,7 +94,7 @@ def _store(job: ObservedJob) -> tuple[StoreModel, bool]:
 
 def _trigger_delay(job: ObservedJob) -> Interval:
     sources = [v.id for v in job.topology.vertices if job.is_source(v.id)]
-    trigger = parts.trigger_delay_of(job.recorded, sources)
+    trigger = snapshots.trigger_delay_of(job.recorded, sources)
     if trigger is None:
         trigger = _UNKNOWN_TRIGGER
         job.assume("trigger delay", f"{trigger.value:g} ms", "no checkpoint reports the start delay of a source")

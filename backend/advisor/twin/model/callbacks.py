@@ -14,7 +14,7 @@ import numpy as np
 
 from backend.advisor.twin.model.flows import VertexFlow
 from backend.advisor.twin.model.model import Assumption, VertexModel
-from backend.advisor.twin.model.parts import Recorded
+from backend.advisor.twin.model.snapshots import Recorded
 from backend.analysis.measures.critical_path import sent_ms
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.numbers.arrays import Floats, highest_of

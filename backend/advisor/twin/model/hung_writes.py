@@ -19,7 +19,7 @@ import numpy as np
 from backend.advisor.twin.model.hangs import NO_HANGS, Hangs, Schedule
 from backend.advisor.twin.model.model import Assumption, JobModel
 from backend.advisor.twin.model.outcomes import Simulated
-from backend.advisor.twin.model.parts import HungWrites, Recorded, duration_ms, own_async_ms
+from backend.advisor.twin.model.snapshots import HungWrites, Recorded, duration_ms, own_async_ms
 from backend.analysis.numbers.arrays import Floats, array_of, stacked
 from backend.analysis.words import sentences as say
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from backend.advisor.twin.model import hidden_shares, parts
+from backend.advisor.twin.model import hidden_shares, snapshots
 from backend.advisor.twin.model.flows import VertexFlow
 from backend.advisor.twin.model.model import NetworkModel
 from backend.advisor.twin.model.observed import ObservedJob
@@ -86,7 +86,7 @@ class InputShares:
         if not flow.full.any() or not self._job.is_hashed(vertex):
             return none
         config = self._job.evidence.config
-        waits_ms = None if config is None else parts.waits_ms(self._job.recorded, vertex.id, above)
+        waits_ms = None if config is None else snapshots.waits_ms(self._job.recorded, vertex.id, above)
         waited = (
             none if waits_ms is None else np.where(flow.full, np.nan_to_num(waits_ms * flow.records_in / 1000), 0.0)
         )

@@ -12,7 +12,7 @@ from backend.advisor.twin.model import contradictions
 from backend.advisor.twin.model.flows import flows_of
 from backend.advisor.twin.model.hung_writes import hung_writes
 from backend.advisor.twin.model.model import Assumption, CheckpointSettings
-from backend.advisor.twin.model.parts import Recorded
+from backend.advisor.twin.model.snapshots import Recorded
 from backend.analysis.health.failures import is_real_failure
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.measures.phases import checkpoint_phases

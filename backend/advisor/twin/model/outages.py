@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.model.parts import Recorded
+from backend.advisor.twin.model.snapshots import Recorded
 from backend.domain.checkpoint import CheckpointConfig
 
 RESTART_MS: Final = Interval(3_000.0, 1_000.0, 15_000.0)

@@ -1,6 +1,7 @@
 """The vertices of a model: service times, sources, and the records that each emits for one that it reads.
 
-Counts and busy times of the subtasks show them (``flows``). The parts of snapshots come from checkpoints (``parts``).
+Counts and busy times of the subtasks show them (``flows``). The parts of snapshots come from checkpoints
+(``snapshots``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from backend.advisor.twin.model import parts
+from backend.advisor.twin.model import snapshots
 from backend.advisor.twin.model.bursts import Bursts, bursts_of, period_of
 from backend.advisor.twin.model.flows import VertexFlow
 from backend.advisor.twin.model.input_shares import InputShares
@@ -83,7 +84,7 @@ class VertexModels:
     def vertex(self, vertex: Vertex, slow: Floats | None) -> VertexModel:
         """Return the model of a vertex. ``slow`` has how much slower the host of each subtask is, if that shows."""
         job, flow = self._job, self._job.flows[vertex.id]
-        snapshot = parts.parts_of(job.recorded, job.hung, vertex.id, self._store, job.topology, job.evidence.config)
+        snapshot = snapshots.parts_of(job.recorded, job.hung, vertex.id, self._store, job.topology, job.evidence.config)
         is_source = job.is_source(vertex.id)
         shares, guessed = self._shares.of(vertex, flow)
         return VertexModel(
@@ -97,7 +98,7 @@ class VertexModels:
             async_fixed_ms=snapshot.async_fixed_ms,
             upload_bytes=snapshot.upload_bytes,
             state_bytes=snapshot.state_bytes,
-            state_growth_bytes_per_s=parts.growth_bytes_per_s(job.recorded, vertex.id),
+            state_growth_bytes_per_s=snapshots.growth_bytes_per_s(job.recorded, vertex.id),
             slow_host_factors=() if slow is None else tuple(slow.tolist()),
             max_parallelism=vertex.max_parallelism,
             share_guesses=tuple(tuple(of.tolist()) for of in guessed),

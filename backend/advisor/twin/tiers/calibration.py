@@ -20,7 +20,7 @@ from backend.advisor.twin.model.hung_writes import explained
 from backend.advisor.twin.model.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.model.observed import CHECKPOINTS_MIN_COUNT, terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.model.parts import duration_ms
+from backend.advisor.twin.model.snapshots import duration_ms
 from backend.advisor.twin.tiers.predicting import DURATION, EXPIRED, PERSISTED, RATE, SYNC, simulated
 from backend.analysis.measures.evidence import JobEvidence
 from backend.analysis.numbers.statistics import median

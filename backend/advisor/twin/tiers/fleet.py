@@ -16,7 +16,7 @@ from backend.advisor.twin.asking.asking import asked_of, names_of
 from backend.advisor.twin.asking.changing import changed
 from backend.advisor.twin.model.observed import terminal_checkpoints
 from backend.advisor.twin.model.outcomes import Outcome, Tier
-from backend.advisor.twin.model.parts import duration_ms
+from backend.advisor.twin.model.snapshots import duration_ms
 from backend.advisor.twin.tiers import tiers
 from backend.advisor.twin.tiers.predicting import DURATION
 from backend.analysis.measures.evidence import JobEvidence

@@ -18,7 +18,7 @@ from backend.advisor.twin.model.hung_writes import (
     hung_writes,
 )
 from backend.advisor.twin.model.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.model.parts import Recorded
+from backend.advisor.twin.model.snapshots import Recorded
 from backend.analysis.measures.phases import checkpoint_phases
 from backend.domain.checkpoint import Checkpoint
 from tests.support.handwritten_jobs import ALIGNED, LAST, SOURCE, chain, completed, detail, failed

@@ -10,7 +10,7 @@ import pytest
 
 from backend.advisor.twin.model.hung_writes import hung_writes
 from backend.advisor.twin.model.model import Assumption, StoreModel
-from backend.advisor.twin.model.parts import (
+from backend.advisor.twin.model.snapshots import (
     Recorded,
     growth_bytes_per_s,
     own_async_ms,

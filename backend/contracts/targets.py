@@ -58,7 +58,8 @@ class TargetHealthOut(Model):
     """The health of a target, from its latest polls or pushes."""
 
     state: TargetState
-    """``silent``: a job that pushes has sent nothing for 90 seconds. ``partial``: some of its jobs cannot be read."""
+    """``silent``: a job that pushes has sent nothing for 90 seconds. ``partial``: some of its jobs cannot be read,
+    or its list leaves some out."""
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None

@@ -102,7 +102,7 @@ class Polls:
     """The mean interval of about the last 20 polls, as measured."""
     duration_ms: float | None = None
     reason: str | None = None
-    """Why the last poll failed, or which jobs it could not read."""
+    """Why the last poll failed, or what it could not read."""
     set_interval_s: float | None = None
     """The interval that the collector is set to. None if only collectors of earlier versions polled the target."""
 

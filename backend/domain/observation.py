@@ -150,6 +150,8 @@ class Observation:
     """What was read earlier and lost before it was stored."""
     set_interval_s: float | None = None
     """The interval at which the collector is set to poll the target, however long its polls take."""
+    left_out: str | None = None
+    """What the target's list leaves out, in words. None if it has everything."""
     folder: CheckpointFiles | None = None
     """What the target's checkpoint folder holds. None if the target is none, or if this poll did not read it."""
 

@@ -185,6 +185,7 @@ class LogCollector:
             jobs=tuple(jobs),
             cost=self.source.cost.taken(duration_ms),
             clock_offset_ms=round(ahead / timedelta(milliseconds=1)),
+            left_out=self.source.problem,
         )
 
     async def _must_be_known(self, listed: list[Attempt]) -> None:

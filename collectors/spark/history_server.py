@@ -72,6 +72,11 @@ class HistoryServer:
         return self.transport.clock_ahead or timedelta(0)
 
     @property
+    def problem(self) -> str | None:
+        """None: a history server lists all applications."""
+        return None
+
+    @property
     def engine(self) -> EngineCapabilities:
         """Spark, read from a history server."""
         return SPARK_HISTORY

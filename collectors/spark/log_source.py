@@ -60,6 +60,11 @@ class LogSource(Protocol):
         ...
 
     @property
+    def problem(self) -> str | None:
+        """What the newest list leaves out, in words; None if it has everything."""
+        ...
+
+    @property
     def cost(self) -> Cost: ...
 
     async def check(self) -> None:

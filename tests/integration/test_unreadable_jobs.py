@@ -53,6 +53,27 @@ async def test_a_job_that_cannot_be_read_is_failing_and_its_target_is_partial(cl
     assert (jobs["broken"]["state"], health["state"], unhealthy_count) == ("running", "ok", 0)
 
 
+async def test_a_target_whose_list_leaves_logs_out_is_partial_with_the_reason_and_its_jobs_are_well(
+    client, clock, writer, target
+):
+    left_out = "the oldest 3 of more than 20,000 logs are left out"
+    await writer.write(replace(observation(target, WELL, at=clock.now()), left_out=left_out))
+    jobs, health, unhealthy_count = await _shown(client)
+
+    assert (health["state"], health["reason"], unhealthy_count) == ("partial", left_out, 1)
+    assert (jobs["well"]["target_state"], jobs["well"]["health"]) == ("ok", "healthy")
+
+    clock.at += timedelta(seconds=2)
+    await writer.write(replace(observation(target, WELL, UNREAD, at=clock.now()), left_out=left_out))
+    _, health, _ = await _shown(client)
+    assert health["reason"] == f"broken cannot be read: http://f/x: it has no 'counts'; {left_out}"
+
+    clock.at += timedelta(seconds=2)
+    await writer.write(observation(target, WELL, BEFORE, at=clock.now()))
+    _, health, unhealthy_count = await _shown(client)
+    assert (health["state"], health["reason"], unhealthy_count) == ("ok", None, 0)
+
+
 async def test_a_job_that_starts_is_said_to_start_and_nothing_is_wrong(client, clock, writer, target):
     await writer.write(observation(target, WELL, STARTING, at=clock.now()))
     jobs, health, unhealthy_count = await _shown(client)

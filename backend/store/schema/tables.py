@@ -81,7 +81,8 @@ target_health = Table(
     metadata,
     Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), primary_key=True),
     Column("state", Text, nullable=False),
-    # In a target that is ok, the reason tells which of its jobs cannot be read. Readers show such a target as partial.
+    # In a target that is ok, the reason tells which of its jobs cannot be read, and what its list leaves out. Readers
+    # show such a target as partial.
     Column("reason", Text),
     Column("since", Instant, nullable=False),
     Column("last_success_at", Instant),

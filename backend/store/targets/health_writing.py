@@ -141,7 +141,7 @@ def health_row(observation: Observation, rejected_count: int) -> dict[str, Any]:
     return {
         "target_id": observation.target_id,
         "at": at,
-        "reason": _unread_reason(observation),
+        "reason": _reason(observation),
         "engine": clean(observation.engine.kind),
         "engine_version": clean(observation.engine_version) if observation.engine_version else None,
         "requests_per_poll": float(cost.request_count),
@@ -156,6 +156,12 @@ def health_row(observation: Observation, rejected_count: int) -> dict[str, Any]:
     }
 
 
+def _reason(observation: Observation) -> str | None:
+    """Return what was not read of the target, or None if everything was."""
+    found = [reason for reason in (_unread_reason(observation), observation.left_out) if reason]
+    return clean("; ".join(found))[:REASON_MAX] or None
+
+
 def _unread_reason(observation: Observation) -> str | None:
     """Return why some jobs of the target cannot be read, or None if all of them can."""
     unread = [job for job in observation.jobs if job.state is JobState.UNREADABLE]
@@ -164,4 +170,4 @@ def _unread_reason(observation: Observation) -> str | None:
     names = [job.name for job in unread[:_NAMES_MAX]]
     more = f" and {len(unread) - len(names)} more" if len(unread) > len(names) else ""
     why = next((f": {problem}" for job in unread for problem in job.problems), "")
-    return clean(f"{', '.join(names)}{more} cannot be read{why}")[:REASON_MAX]
+    return f"{', '.join(names)}{more} cannot be read{why}"

@@ -18,6 +18,8 @@ APPLICATIONS: Final = "/api/v1/applications"
 _ID_MAX: Final = 200
 _NAME_MAX: Final = 200
 _TEXT_MAX: Final = 100
+UPDATED_MS_MAX: Final = 253_370_764_800_000
+"""The begin of the year 9999."""
 _STARTING: Final = b"Spark is starting up"
 
 
@@ -93,7 +95,8 @@ def _attempt(app_id: str, name: str, found: Document) -> Attempt:
         name=name or app_id,
         started_at=found.get("startTimeEpoch").instant_known(),
         ended_at=found.get("endTimeEpoch").instant_known() if has_ended else None,
-        updated_ms=found.get("lastUpdatedEpoch").whole(),
+        # The time of a file, which may be any. One that no calendar has must not keep the other logs from being read.
+        updated_ms=max(0, min(found.get("lastUpdatedEpoch").whole(), UPDATED_MS_MAX)),
         version=None if version is None else version.text(length_max=_TEXT_MAX) or None,
         is_of_history=found.find("logSourceName") is not None,
     )

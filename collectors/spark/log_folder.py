@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,7 @@ from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.engines import SPARK_FOLDER, EngineCapabilities
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.text import clean
-from collectors.spark.applications import Attempt
+from collectors.spark.applications import UPDATED_MS_MAX, Attempt
 from collectors.spark.log_source import Cost, LogFailedError
 from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_compacted, is_finished, read_file
 
@@ -36,6 +36,10 @@ ROLLING: Final = "eventlog_v2_"
 OPEN: Final = ".inprogress"
 CODECS: Final = (".zstd", ".lz4", ".snappy", ".lzf")
 LISTED_MAX: Final = 20_000
+_FIRST_MS: Final = to_epoch_ms(datetime(2, 1, 1, tzinfo=UTC))
+_LAST_MS: Final = UPDATED_MS_MAX
+"""A year is left on both sides, so that a difference of clocks can be added."""
+UNDATED: Final = "its time is not one of the years 2 to 9998"
 
 
 @dataclass(slots=True)
@@ -144,9 +148,10 @@ def _each(folder: Path, listed: _Listed) -> Iterator[Attempt]:
             except FileNotFoundError:
                 # A log gets another name when its application ends. It is then looked up by its id.
                 continue
-            except OSError as error:
+            except (LogRefusedError, OSError) as error:
+                reason = error.reason if isinstance(error, LogRefusedError) else error.strerror
                 listed.unreadable_count += 1
-                listed.unreadable = listed.unreadable or f"{clean(entry.name, length_max=100)}: {error.strerror}"
+                listed.unreadable = listed.unreadable or f"{clean(entry.name, length_max=100)}: {reason}"
                 continue
             if attempt is not None:
                 listed.count += 1
@@ -167,8 +172,19 @@ def _log_of(entry: os.DirEntry[str]) -> Attempt | None:
     return None
 
 
+def is_dated(updated_ms: int) -> bool:
+    """Return whether a time in ms since the epoch is one that a calendar has. File systems keep any of 64 bits."""
+    return _FIRST_MS <= updated_ms < _LAST_MS
+
+
 def attempt_of(app_id: str, updated_ms: int, *, is_open: bool) -> Attempt:
-    """Return a log as an attempt of its application. One that is still written is that of a running application."""
+    """Return a log as an attempt of its application. One that is still written is that of a running application.
+
+    Raises:
+        LogRefusedError: its time is not ``is_dated``.
+    """
+    if not is_dated(updated_ms):
+        raise LogRefusedError(UNDATED)
     at = from_epoch_ms(updated_ms)
     return Attempt(app_id, None, app_id, at, None if is_open else at, updated_ms, is_named=False)
 

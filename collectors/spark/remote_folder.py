@@ -10,7 +10,7 @@ import asyncio
 import heapq
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from backend.domain.errors import TargetProtocolError
 from backend.domain.text import clean
 from collectors.spark.applications import Attempt
 from collectors.spark.arriving import FAILURES, WHOLE_S, parsed, reason_of
-from collectors.spark.log_folder import CODECS, LISTED_MAX, OPEN, ROLLING, attempt_of, id_of
+from collectors.spark.log_folder import CODECS, LISTED_MAX, OPEN, ROLLING, UNDATED, attempt_of, id_of, is_dated
 from collectors.spark.log_source import Cost, LogFailedError
 from collectors.spark.log_stream import LogRead, index_of, is_compacted, is_finished, read_file
 from collectors.spark.remote_files import Listing, RemoteFile, RemoteFiles
@@ -130,7 +130,7 @@ class RemoteFolder:
     async def list_since(self, since: datetime) -> list[Attempt]:
         """List the logs; see ``LogSource``. Those that are still written count as those of running applications."""
         listing = await self.files.listed()
-        logs = logs_of(listing)
+        listing, logs = _dated(listing, logs_of(listing))
         kept = heapq.nsmallest(LISTED_MAX, logs.values(), key=lambda log: (not log.is_open, -log.changed_ms))
         self._note(listing, len(logs) - len(kept))
         self._versions = {log.app_id: self._version_of(log) for log in kept}
@@ -215,6 +215,16 @@ class RemoteFolder:
         if begin == 0 and head not in (b"", b"{"):
             self._packed.add(file.path)
         self._read_sizes[file.path] = end
+
+
+def _dated(listing: Listing, logs: dict[str, RemoteLog]) -> tuple[Listing, dict[str, RemoteLog]]:
+    """Return the logs whose times a calendar has. The others count as entries that cannot be read."""
+    undated = [app_id for app_id, log in logs.items() if not is_dated(log.changed_ms)]
+    if not undated:
+        return listing, logs
+    first = listing.unreadable or f"{clean(undated[0], length_max=100)}: {UNDATED}"
+    found = replace(listing, unreadable_count=listing.unreadable_count + len(undated), unreadable=first)
+    return found, {app_id: log for app_id, log in logs.items() if is_dated(log.changed_ms)}
 
 
 def _nothing(size: int) -> bytes:

@@ -436,6 +436,18 @@ async def test_a_wrong_list_is_one_sentence(body, said, monkeypatch):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("updated_ms", [2**63 - 1, -(2**63), 253_402_300_800_000, -62_135_596_800_001])
+async def test_a_time_of_a_log_that_no_calendar_has_keeps_no_other_log_from_being_read(updated_ms):
+    odd = Application(id="odd", files=[("odd", lines())], updated_ms=updated_ms)
+    app = Application(files=[("local-1", lines(-1, 0))])
+    async with watching(odd, app) as watch:
+        found = await watch.poll()
+        probed = await SPARK.probe(watch.url, 10.0, reach=ANYWHERE)  # type: ignore[misc]
+
+    assert [numbers_of(job) for job in found.jobs] == [[0]]
+    assert probed.summary.startswith("Spark history server 4.3.0")
+
+
 VERSION = b'{"spark": "4.3.0"}'
 
 

@@ -171,6 +171,68 @@ async def test_of_too_many_logs_those_that_are_written_and_the_newest_are_listed
     assert source.problem == "the oldest 3 of more than 3 logs are left out"
 
 
+class _Dated:
+    """An entry of a folder with a time of its own: the file system of the tests may not keep it."""
+
+    def __init__(self, entry: os.DirEntry[str], at_s: float) -> None:
+        self.name, self.path = entry.name, entry.path
+        self.is_file, self.is_dir = entry.is_file, entry.is_dir
+        self._at_s = at_s
+
+    def stat(self, *, follow_symlinks: bool) -> os.stat_result:
+        assert not follow_symlinks
+        return os.stat_result((0,) * 7 + (0, self._at_s, 0))
+
+
+@pytest.mark.parametrize("at_s", [1e12, -1e12, 253_402_300_800, -62_135_596_801, 9.2e18, -9.2e18])
+async def test_a_time_that_no_calendar_has_costs_only_its_log(folder, monkeypatch, at_s):
+    folder.write("local-1", lines(-1, 0))
+    folder.write("local-2", lines(-1, 0))
+    scandir = os.scandir
+
+    def listed(path):
+        entries = list(scandir(path))
+        return nullcontext(_Dated(e, at_s) if e.name == "local-2" else e for e in entries)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    async with folder.open() as collector:
+        found = await collector.collect(from_epoch_ms(folder.at_ms))
+
+    assert [[c.header.checkpoint_id for c in job.checkpoints] for job in found.jobs] == [[0]]
+    assert found.left_out == (
+        "1 entry of the folder cannot be read (such as local-2: its time is not one of the years 2 to 9998)"
+    )
+
+
+async def test_a_rolling_log_with_a_file_of_no_calendar_is_left_out(folder, monkeypatch):
+    folder.write("local-1", lines(-1, 0))
+    folder.write("eventlog_v2_app-2/events_1_app-2", lines(-1, 0))
+    folder.write("eventlog_v2_app-2/events_2_app-2", lines(1))
+    lstat = os.lstat
+
+    def dated(path):
+        return os.stat_result((0,) * 7 + (0, 1e12, 0)) if str(path).endswith("events_2_app-2") else lstat(path)
+
+    monkeypatch.setattr(os, "lstat", dated)
+    async with folder.open() as collector:
+        found = await collector.collect(from_epoch_ms(folder.at_ms))
+
+    assert [[c.header.checkpoint_id for c in job.checkpoints] for job in found.jobs] == [[0]]
+    assert "eventlog_v2_app-2: its time is not" in (found.left_out or "")
+
+
+async def test_what_a_poll_leaves_out_is_in_its_observation_until_nothing_is(folder, monkeypatch):
+    monkeypatch.setattr("collectors.spark.log_folder.LISTED_MAX", 1)
+    older = folder.write("local-1", lines(-1, 0))
+    folder.write("local-2", lines(-1, 0))
+    async with folder.open() as collector:
+        first = await collector.collect(from_epoch_ms(folder.at_ms))
+        older.unlink()
+        second = await collector.collect(from_epoch_ms(folder.at_ms))
+
+    assert (first.left_out, second.left_out) == ("the oldest 1 of more than 1 logs are left out", None)
+
+
 async def test_what_was_read_before_a_file_that_cannot_be_read_is_kept(folder):
     folder.write("eventlog_v2_app-1/events_4_app-1", lines(-1, 0))
     folder.write("eventlog_v2_app-1/events_5_app-1", b"\x00binary")

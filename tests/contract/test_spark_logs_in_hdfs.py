@@ -322,3 +322,17 @@ async def test_a_file_that_has_grown_and_is_refused_once_is_read_later(hdfs, ref
     if is_shown:
         assert refused[2] in problems[0]
     assert later == [(_NAME, JobState.RUNNING, [1, 2])]
+
+
+@pytest.mark.parametrize("at_ms", [2**63 - 1, 253_402_300_800_000])
+async def test_a_time_that_no_calendar_has_costs_only_its_log(hdfs, at_ms):
+    hdfs.write("local-1", lines(-1, 0))
+    hdfs.write("local-2", lines(-1, 0))
+    hdfs.files["local-2"].changed_ms = at_ms
+    async with opened(hdfs) as collector:
+        found = await collector.collect(from_epoch_ms(round(1000 * time.time())))
+
+    assert [[c.header.checkpoint_id for c in job.checkpoints] for job in found.jobs] == [[0]]
+    assert found.left_out == (
+        "1 entry of the folder cannot be read (such as local-2: its time is not one of the years 2 to 9998)"
+    )

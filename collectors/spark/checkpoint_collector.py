@@ -7,15 +7,13 @@ for it: the reading goes on, and a later poll takes what it found.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from backend.domain.checkpoint_files import (
     BATCHES_MAX,
@@ -41,9 +39,9 @@ from collectors.spark.checkpoint_folder import (
     is_checkpoint_folder,
     read_folder,
 )
+from collectors.spark.folder_threads import AtMostOne, FolderThreads, MountHangsError
 
-_THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="checkpoint-folder")
-"""Not those of the loop, which others need: a mount that does not answer keeps its thread."""
+_THREADS: Final = FolderThreads("checkpoint-folder")
 
 READ_EVERY_S: Final = 30.0
 _PAUSE_TIMES: Final = 20.0
@@ -53,30 +51,6 @@ _WAIT_S: Final = 20.0
 """A poll waits so long for the folder. It is less than a poll may take."""
 _LATE_S: Final = 600.0
 """A reading that takes longer counts as one that does not end."""
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _AtMostOne(Generic[T]):
-    """A blocking call of which at most one runs. One that takes longer than it is waited for goes on."""
-
-    _running: asyncio.Future[T] | None = None
-
-    async def result(self, call: Callable[[], T]) -> T:
-        """Return what the running call returns, or else that of a new one.
-
-        Raises:
-            TimeoutError: it has not ended within ``_WAIT_S``. The next call of this method waits for it again.
-        """
-        if self._running is None:
-            self._running = asyncio.get_running_loop().run_in_executor(_THREADS, call)
-            # If nothing waits for it any more, its error is not reported as one that was missed.
-            self._running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        done, _ = await asyncio.wait({self._running}, timeout=_WAIT_S)
-        if not done:
-            raise TimeoutError
-        ended, self._running = self._running, None
-        return ended.result()
 
 
 @dataclass(slots=True)
@@ -91,8 +65,12 @@ class CheckpointCollector:
     """When the reading began that runs now, or whose result is not taken yet."""
     _is_checkpoint: bool | None = None
     """Remembered once it is known. A folder that is empty or missing may become either."""
-    _kind: _AtMostOne[bool] = field(default_factory=_AtMostOne)
-    _reading: _AtMostOne[tuple[CheckpointFiles, float]] = field(default_factory=_AtMostOne)
+    _kind: AtMostOne[bool] = field(init=False)
+    _reading: AtMostOne[tuple[CheckpointFiles, float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kind = AtMostOne(_THREADS, self.path)
+        self._reading = AtMostOne(_THREADS, self.path)
 
     @property
     def poll_within_s(self) -> float | None:
@@ -112,7 +90,11 @@ class CheckpointCollector:
         if self._is_checkpoint is None:
             try:
                 # That it is one is remembered. Whether it is a folder of logs, those who list it know.
-                self._is_checkpoint = await self._kind.result(lambda: is_checkpoint_folder(self.path)) or None
+                self._is_checkpoint = (
+                    await self._kind.result(lambda: is_checkpoint_folder(self.path), wait_s=_WAIT_S) or None
+                )
+            except MountHangsError as error:
+                raise self._unavailable(error.reason) from None
             except TimeoutError:
                 raise self._unavailable(f"the folder has not answered within {_WAIT_S:g} s") from None
         return self._is_checkpoint or False
@@ -138,7 +120,9 @@ class CheckpointCollector:
     async def _found(self, began_s: float) -> CheckpointFiles | None:
         """Return what the reading found, or None if it has not ended yet."""
         try:
-            found, ended_s = await self._reading.result(self._kept)
+            found, ended_s = await self._reading.result(self._kept, wait_s=_WAIT_S)
+        except MountHangsError as error:
+            raise self._unavailable(error.reason) from None
         except TimeoutError:
             if (for_s := self.monotonic_s() - began_s) >= _LATE_S:
                 raise self._unavailable(f"a reading of the folder has not ended for {duration(for_s * 1000)}") from None

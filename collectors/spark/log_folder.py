@@ -7,14 +7,13 @@ An entry that cannot be read leaves the others as they are, and is counted.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +24,16 @@ from backend.domain.engines import SPARK_FOLDER, EngineCapabilities
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.text import clean
 from collectors.spark.applications import UPDATED_MS_MAX, Attempt
+from collectors.spark.folder_threads import AtMostOne, FolderThreads, MountHangsError
 from collectors.spark.log_source import Cost, LogFailedError
 from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_compacted, is_finished, read_file
 
 _log = structlog.get_logger(__name__)
 
-_THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log-folder")
+_THREADS: Final = FolderThreads("log-folder", late_s=60.0)
 """Not those of the history servers, so that a slow server keeps no folder waiting."""
+_WAIT_S: Final = 20.0
+"""A poll waits so long for the list. It is less than a poll may take."""
 ROLLING: Final = "eventlog_v2_"
 OPEN: Final = ".inprogress"
 CODECS: Final = (".zstd", ".lz4", ".snappy", ".lzf")
@@ -71,6 +73,10 @@ class LogFolder:
     folder: Path
     cost: Cost = field(default_factory=Cost)
     problem: str | None = None
+    _listing: AtMostOne[_Listed] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._listing = AtMostOne(_THREADS, self.folder)
 
     @property
     def clock_ahead(self) -> timedelta:
@@ -99,9 +105,13 @@ class LogFolder:
     async def list_since(self, since: datetime) -> list[Attempt]:
         """List the logs; see ``LogSource``. Those that are still written count as those of running applications."""
         self.cost.request_count += 1
-        loop = asyncio.get_running_loop()
         try:
-            listed = await loop.run_in_executor(_THREADS, _logs, self.folder)
+            listed = await self._listing.result(partial(_logs, self.folder), wait_s=_WAIT_S)
+        except MountHangsError as error:
+            raise TargetUnavailableError(url=self.url, reason=error.reason) from None
+        except TimeoutError:
+            reason = f"the folder has not answered within {_WAIT_S:g} s"
+            raise TargetUnavailableError(url=self.url, reason=reason) from None
         except OSError as error:
             reason = f"the folder cannot be read on the machine of the collector ({error.strerror})"
             raise TargetUnavailableError(url=self.url, reason=reason) from None
@@ -119,9 +129,8 @@ class LogFolder:
 
     async def fetch(self, attempt: Attempt, found: LogRead, before: Mapping[int, int]) -> None:
         """Read the files of a log that are new; see ``LogSource``."""
-        loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(_THREADS, _read_log, self.folder, attempt.app_id, found, before)
+            await _THREADS.result(self.folder, partial(_read_log, self.folder, attempt.app_id, found, before))
         except (LogRefusedError, OSError) as error:
             reason = error.reason if isinstance(error, LogRefusedError) else str(error.strerror)
             raise LogFailedError(f"the event log {attempt.app_id} cannot be read: {reason}") from None

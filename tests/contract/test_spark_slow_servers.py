@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from backend.domain.clock import from_epoch_ms
-from backend.domain.errors import TargetProtocolError
-from collectors.spark import arriving, history_server
+from backend.domain.errors import TargetProtocolError, TargetUnavailableError
+from collectors.spark import arriving, history_server, log_folder
 from collectors.spark.log_folder import LogFolder
 from tests.contract.test_spark_history import Handler, job_of, lines, numbers_of, rolling, watching
 from tests.support.spark_history import Application, zipped
@@ -74,6 +74,34 @@ async def test_slow_history_servers_keep_no_folder_waiting(tmp_path):
         is_free.set()
     assert all(thread.result() for thread in busy)
     assert listed.app_id == "local-1"
+
+
+async def test_folders_that_hang_keep_no_other_folder_waiting_and_are_asked_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_folder, "_WAIT_S", 0.05)
+    monkeypatch.setattr(log_folder._THREADS, "find_mount", str)
+    is_free, asked = threading.Event(), []
+    listed = log_folder._logs
+
+    def hangs(folder):
+        asked.append(folder.name)
+        if folder.name.startswith("hung"):
+            is_free.wait(60)
+        return listed(folder)
+
+    monkeypatch.setattr(log_folder, "_logs", hangs)
+    (tmp_path / "well").mkdir()
+    (tmp_path / "well" / "local-1").write_bytes(lines(-1, 0))
+    hung = [LogFolder(tmp_path / f"hung-{n}") for n in range(8)]
+    try:
+        for _ in range(3):
+            for folder in hung:
+                with pytest.raises(TargetUnavailableError, match=r"the folder has not answered within 0\.05 s"):
+                    await folder.list_since(from_epoch_ms(0))
+        monkeypatch.setattr(log_folder, "_WAIT_S", 30.0)
+        (found,) = await LogFolder(tmp_path / "well").list_since(from_epoch_ms(0))
+    finally:
+        is_free.set()
+    assert (found.app_id, sorted(asked)) == ("local-1", [*(f"hung-{n}" for n in range(8)), "well"])
 
 
 def _broken_off(first: int, suffix: str) -> list[tuple[str, bytes]]:

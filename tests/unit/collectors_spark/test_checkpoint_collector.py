@@ -185,6 +185,28 @@ async def test_a_folder_that_does_not_answer_keeps_one_thread_and_says_so(made, 
         assert (await collector.collect(NOW)).folder.query_id == QUERY
 
 
+async def test_folders_that_hang_keep_no_other_checkpoint_folder_waiting(made, monkeypatch):
+    monkeypatch.setattr(checkpoint_collector, "_WAIT_S", 0.05)
+    monkeypatch.setattr(checkpoint_collector._THREADS, "find_mount", str)
+    released, read = threading.Event(), checkpoint_collector.read_folder
+
+    def reading(path):
+        if path != str(made.path):
+            released.wait(60)
+        return read(path)
+
+    monkeypatch.setattr(checkpoint_collector, "read_folder", reading)
+    clock = Clock()
+    hung = [CheckpointCollector(made.path.with_name(f"hung-{n}"), TargetId("t"), clock) for n in range(8)]
+    try:
+        for collector in hung:
+            assert (await collector.collect(NOW)).folder is None
+        monkeypatch.setattr(checkpoint_collector, "_WAIT_S", 30.0)
+        assert (await CheckpointCollector(made.path, TargetId("t"), clock).collect(NOW)).folder.query_id == QUERY
+    finally:
+        released.set()
+
+
 async def test_what_kind_a_folder_is_is_asked_until_it_is_known(tmp_path, slow):
     released, asked = slow("is_checkpoint_folder")
     released.set()

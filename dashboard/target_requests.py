@@ -52,12 +52,15 @@ class TargetRequests:
 
         The API refuses the change if ``version`` is given and the version of the target is now another.
         """
-        headers = None if version is None else {"If-Match": f'"{version}"'}
-        return await self._send("PATCH", _path(target), patch, api.TargetOut, headers=headers)
+        return await self._send("PATCH", _path(target), patch, api.TargetOut, headers=_match(version))
 
-    async def remove_target(self: Requests, target: str) -> None:
-        """Remove a target."""
-        await self._request("DELETE", _path(target), None, _TIMEOUT_S)
+    async def remove_target(self: Requests, target: str, *, version: str | None = None) -> None:
+        """Remove a target. The API refuses it if ``version`` is given and the version of the target is now another."""
+        await self._request("DELETE", _path(target), None, _TIMEOUT_S, _match(version))
+
+
+def _match(version: str | None) -> dict[str, str] | None:
+    return None if version is None else {"If-Match": f'"{version}"'}
 
 
 def _path(target: str) -> str:

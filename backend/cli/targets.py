@@ -253,7 +253,7 @@ def remove(
     """Remove a target. Its history stays until the retention limits delete it."""
     with Client(api) as client:
         found = _one(client, target)
-        client.delete(f"/api/v1/targets/{found.id}")
+        client.delete(f"/api/v1/targets/{found.id}", version=found.version or None)
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps({"removed": found.id}))
     else:
@@ -414,9 +414,9 @@ class Client:
         content = body.model_dump_json(exclude_none=True)
         return self._parse(self._send("PATCH", path, content=content, if_match=version), answer)
 
-    def delete(self, path: str) -> None:
-        """Send a DELETE request."""
-        self._send("DELETE", path)
+    def delete(self, path: str, *, version: str | None = None) -> None:
+        """Send a DELETE request. The API refuses it if a ``version`` is given and the subject now has another one."""
+        self._send("DELETE", path, if_match=version)
 
     def _send(self, method: str, path: str, *, content: str | None = None, if_match: str | None = None) -> Answer:
         from backend.cli.answers import NoAnswerError

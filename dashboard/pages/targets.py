@@ -312,7 +312,7 @@ def _register_actions(app: Dash, client: ApiClient) -> None:
         partial(remove, client),
         output=output,
         inputs={"confirmed": confirming.confirmed("target")},
-        state={"target": State("target-subject", "data")},
+        state={"subject": State("target-subject", "data")},
         prevent_initial_call=True,
     )
     confirming.register(app, "target")
@@ -340,15 +340,15 @@ async def ask_to_remove(client: ApiClient, *, clicks: list[int | None], trigger:
         html.P(target.url, className="url"),
         html.P("Data that was read is kept until its retention ends.", className="hint"),
     ]
-    return confirming.opened(target.id, question)
+    return confirming.opened({"target": target.id, "version": target.version}, question)
 
 
-async def remove(client: ApiClient, *, confirmed: int | None, target: str | None) -> Changes:
-    """Remove the target once the viewer has confirmed it."""
-    if not confirmed or not target:
+async def remove(client: ApiClient, *, confirmed: int | None, subject: dict[str, str] | None) -> Changes:
+    """Remove the target once the viewer has confirmed it. The API refuses it if it was changed since the question."""
+    if not confirmed or not subject:
         raise PreventUpdate
-    await client.remove_target(target)
-    return {"message": None, "changed": ["removed", target]}
+    await client.remove_target(subject["target"], version=subject["version"] or None)
+    return {"message": None, "changed": ["removed", subject["target"]]}
 
 
 def _silence_of(added: TargetOut) -> str:

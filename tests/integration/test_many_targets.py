@@ -101,3 +101,27 @@ async def test_of_two_changes_at_the_same_moment_one_is_taken_and_the_other_is_t
         refused = await client.patch(path, json={"is_enabled": True}, headers={"If-Match": several})
         assert (refused.status_code, "not one version" in refused.text) == (422, True), several
     assert (await client.patch(path, json={"is_enabled": True}, headers={"If-Match": "*"})).status_code == 200
+
+
+async def test_a_target_is_removed_only_with_the_version_that_it_has(engine, client):
+    await _fill(engine, 1)
+    (target,) = (await _page(client)).items
+    path = f"{_ROOT}/{target.id}"
+    await client.patch(path, json={"name": "changed"})
+
+    refused = await client.delete(path, headers={"If-Match": f'"{target.version}"'})
+    wrong = await client.delete(path, headers={"If-Match": '"*"'})
+    found = await client.get(path)
+    removed = await client.delete(path, headers={"If-Match": found.headers["ETag"]})
+    again = await client.delete(path, headers={"If-Match": found.headers["ETag"]})
+
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "the target changed was changed meanwhile; read it again and repeat the change",
+    )
+    assert (wrong.status_code, found.json()["name"], removed.status_code, again.status_code) == (
+        422, "changed", 204, 404
+    )  # fmt: skip
+    await _fill(engine, 1)
+    (target,) = (await _page(client)).items
+    assert (await client.delete(f"{_ROOT}/{target.id}", headers={"If-Match": "*"})).status_code == 204

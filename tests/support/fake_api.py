@@ -144,8 +144,7 @@ class FakeApi(MadeUpJobs):
             case "PATCH", ["targets", target]:
                 return self._patch(target, api.TargetPatch.model_validate_json(body), if_match)
             case "DELETE", ["targets", target]:
-                del self.targets[target]
-                return httpx.Response(204)
+                return self._remove(target, if_match)
             case "GET", ["jobs"]:
                 return api.Page[api.JobOut](items=[row_of_job(j.detail) for j in self.jobs.values()], as_of=now)
             case "GET", ["jobs", job]:
@@ -392,13 +391,18 @@ class FakeApi(MadeUpJobs):
         following = str(end) if len(known) > end else None
         return api.Page[api.TargetOut](items=known[begin:end], next=following, as_of=self._now())
 
+    def _remove(self, target: str, if_match: str | None) -> httpx.Response:
+        if (conflict := _conflict(self.targets[target], if_match)) is not None:
+            return conflict
+        del self.targets[target]
+        return httpx.Response(204)
+
     def _patch(
         self, target: str, patch: api.TargetPatch, if_match: str | None = None
     ) -> api.TargetOut | httpx.Response:
         found = self.targets[target]
-        if if_match not in (None, f'"{found.version}"'):
-            detail = f"the target {found.name} was changed meanwhile; read it again and repeat the change"
-            return problem(409, detail, kind="version-conflict")
+        if (conflict := _conflict(found, if_match)) is not None:
+            return conflict
         self._changes += 1
         found = found.model_copy(update={"version": f"v{self._changes}"})
         if patch.links is not None:
@@ -445,6 +449,13 @@ def invalid(error: InvalidInputError) -> httpx.Response:
     """Build the API's response to invalid input, which names the invalid fields."""
     fields = [api.ProblemField(pointer=f.field, detail=f.problem, allowed=f.allowed) for f in error.problems]
     return problem(422, f"the {error.what} is invalid", fields)
+
+
+def _conflict(found: api.TargetOut, if_match: str | None) -> httpx.Response | None:
+    if if_match in (None, f'"{found.version}"'):
+        return None
+    detail = f"the target {found.name} was changed meanwhile; read it again and repeat the change"
+    return problem(409, detail, kind="version-conflict")
 
 
 def problem(

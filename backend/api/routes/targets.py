@@ -91,9 +91,12 @@ async def change_target(
 
 
 @router.delete("/{target}", status_code=204)
-async def remove_target(target: TargetId, services: Given) -> None:
-    """Remove a target. Its history stays until retention drops it."""
-    await services.targets.remove(target)
+async def remove_target(target: TargetId, services: Given, if_match: IfMatch = None) -> None:
+    """Remove a target. Its history stays until retention drops it.
+
+    With the `version` that was read as `If-Match`, nothing is removed that someone else changed meanwhile.
+    """
+    await services.targets.remove(target, version=_version(if_match))
 
 
 def _tagged(response: Response, target: api.TargetOut) -> api.TargetOut:

@@ -190,15 +190,17 @@ class TargetService:
         )
         return target_out(changed)
 
-    async def remove(self, target_id: str) -> None:
+    async def remove(self, target_id: str, *, version: str | None = None) -> None:
         """Stop watching a target. Its history stays until retention deletes it.
+
+        With a ``version``, it is removed only if it still has it.
 
         Raises:
             UnknownEntityError: there is no target with this id.
-            ConflictError: a file or a discovery declares the target.
+            ConflictError: the target was changed since; or a file or a discovery declares it.
         """
         await self._must_not_be_declared(await self._targets.get(target_id))
-        await self._targets.remove(target_id, at=self._clock.now())
+        await self._targets.remove(target_id, at=self._clock.now(), version=version)
 
     async def test(self, wanted: api.TargetIn) -> api.TargetTestOut:
         """Test the connection to a target once. Nothing is stored.

@@ -304,15 +304,20 @@ class TargetRepository:
                 await hand_over(connection, [target_id], is_paused=True)
             return await _get(connection, target_id)
 
-    async def remove(self, target_id: str, *, at: datetime, is_foreign: bool = False) -> None:
+    async def remove(
+        self, target_id: str, *, at: datetime, is_foreign: bool = False, version: str | None = None
+    ) -> None:
         """Stop watching a target. Its history stays until retention deletes it.
 
         If ``is_foreign``, the live runtime is no longer at this address. If it is added again, it is a target like any.
 
         Raises:
             UnknownEntityError: there is no target with this id.
+            ConflictError: the target no longer has this ``version``; it stays.
         """
         async with writing(self._engine) as connection:
+            if version is not None:
+                await _check_versions(connection, target_id, version, None)
             changes = {"removed_at": at} | ({"origin": TargetOrigin.API.value} if is_foreign else {})
             if (await connection.execute(_CHANGE, {"target": target_id} | changes)).first() is None:
                 raise UnknownEntityError(kind="target", id=target_id)

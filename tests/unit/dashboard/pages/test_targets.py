@@ -174,6 +174,18 @@ async def test_a_target_is_paused_and_removed(ui):
     assert "told" not in ui.fake.targets
 
 
+async def test_a_target_that_was_changed_since_the_question_is_not_removed(ui):
+    remove = json.dumps({"type": "target-remove", "target": "told"}, separators=(",", ":")) + ".n_clicks"
+    asked = await ui.call("target-question.children", {remove: 1}, by=remove)
+    changed = ui.fake.targets["told"].model_copy(update={"name": "production", "version": "other"})
+    ui.fake.targets["told"] = changed
+    confirmed = {"target-confirm.n_clicks": 1, "target-subject.data": asked["target-subject"]["data"]}
+    answer = await ui.call("targets-changed.data", confirmed, by="target-confirm.n_clicks")
+
+    assert "production was changed meanwhile" in json.dumps(answer["targets-message"]["children"])
+    assert ui.fake.targets["told"] == changed
+
+
 async def test_pausing_a_target_that_is_gone_is_answered_and_does_not_replace_the_page(ui):
     del ui.fake.targets["tflink"]
     pause = json.dumps({"type": "target-pause", "target": "tflink", "to": "off"}, separators=(",", ":")) + ".n_clicks"

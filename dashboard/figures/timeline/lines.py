@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
 
@@ -32,6 +33,10 @@ _SAID_MAX = 4
 # A job that fails again and again has these events over and over.
 _OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception", "rows-lost", "pod-ended", "restored"}
 _DENSE_MIN_COUNT = 3
+# Labels that are closer to each other than this many times ``apart`` overlap on a phone: 17 of 290 pixels.
+_WIDTH_OF_APART = 24 / 17
+# The size of a letter, of the gap between two labels, and of what the labels may take of the height of the chart.
+_CHARACTER_PX, _GAP_PX, _ROOM_PX = 6, 8, 200
 
 
 def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
@@ -149,6 +154,7 @@ def event_rules(
     """Draw the events as vertical lines. Restarts that are closer to each other than ``apart`` share one mark."""
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
+    stack = _Stack(turned, apart * _WIDTH_OF_APART)
     for together in _marked_together(events, apart)[:_RULES_MAX]:
         instant, last = together[0].at, together[-1].at
         at = text.axis_instant(instant, where)
@@ -181,6 +187,7 @@ def event_rules(
                 "y": 1,
                 "yref": "paper",
                 "yanchor": "top",
+                "yshift": -stack.place(instant, ", ".join(words)),
                 "xanchor": "right" if instant > turned else "left",
                 "showarrow": False,
                 "text": ", ".join(words),
@@ -191,6 +198,35 @@ def event_rules(
             }
         )
     return shapes, labels
+
+
+@dataclass(slots=True)
+class _Stack:
+    """Places labels that are ``width`` wide below one another, if they would overlap. They are read upwards.
+
+    A label stands on the right of its line, and on its left after ``turned``.
+    """
+
+    turned: datetime
+    width: timedelta
+    placed: list[tuple[datetime, int, int]] = field(default_factory=list)
+    """Of each label the instant of its left side, its upper end and its lower end in pixels below the top."""
+
+    def place(self, at: datetime, words: str) -> int:
+        """Return how many pixels below the top of the chart a label begins."""
+        left = at - self.width if at > self.turned else at
+        near = [(top, bottom) for other, top, bottom in self.placed if abs(other - left) < self.width]
+        length = len(words) * _CHARACTER_PX + _GAP_PX
+        free = (
+            top
+            for top in sorted({0, *(bottom for _, bottom in near)})
+            if all(top >= bottom or top + length <= above for above, bottom in near)
+        )
+        found = next(free)
+        # Labels that have no room overlap at the top, because lower ones would cover the marks of checkpoints.
+        found = found if found + length <= _ROOM_PX else 0
+        self.placed.append((left, found, found + length))
+        return found
 
 
 def _marked_together(events: Sequence[JobEventOut], apart: timedelta) -> list[list[JobEventOut]]:

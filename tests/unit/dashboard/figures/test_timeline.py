@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from typing import get_args
 
 import plotly.graph_objects as go
@@ -163,6 +164,34 @@ def test_three_restarts_close_together_are_one_mark_and_two_are_not(count, marks
     drawn = _timeline(fake, "jE").figure["layout"]["annotations"]
 
     assert [n["text"] for n in drawn if n.get("textangle") == -90] == marks
+
+
+@pytest.mark.parametrize("begin", [0.1, 0.9, 0.94])
+@pytest.mark.parametrize("distance", [0.0005, 0.03, 0.045, 0.055])
+def test_labels_of_events_close_to_each_other_do_not_overlap_on_a_phone(begin, distance):
+    fake = FakeApi(now=lambda: NOW)
+    first, last = (fake.jobs["jE"].checkpoints[n].triggered_at for n in (0, -1))
+    kinds = ["run-ended", "run-started", "rescaled"]
+    fake.jobs["jE"].events[:] = [
+        fake.jobs["jE"]
+        .events[0]
+        .model_copy(update={"kind": kind, "at": first + (last - first) * (begin + n * distance)})
+        for n, kind in enumerate(kinds)
+        if begin + n * distance <= 1
+    ]
+    layout = _timeline(fake, "jE").figure["layout"]
+
+    boxes = []
+    for label in (n for n in layout["annotations"] if n.get("textangle") == -90):
+        # A phone has 270 pixels between the marks. The text is read upwards: its height is its length.
+        x = 270 * (datetime.fromisoformat(label["x"]).replace(tzinfo=UTC) - first) / (last - first)
+        left = x - 15 if label["xanchor"] == "right" else x
+        boxes.append((left, left + 15, -label["yshift"], -label["yshift"] + 6 * len(label["text"])))
+    overlapping = [
+        (a, b) for a, b in combinations(boxes, 2) if a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+    ]
+    assert len(boxes) >= 2
+    assert not overlapping
 
 
 def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):

@@ -118,6 +118,7 @@ AREAS = {
         "integration/test_spark_checkpoint_folders.py",
         "integration/test_spark_jar.py",
         "integration/test_spark_listener_runs.py",
+        "integration/test_spark_within_two_polls.py",
         "integration/test_spark_work.py",
     ),
     "dashboard": (

@@ -25,6 +25,7 @@ from backend.domain.checkpoint import (
     ClusterSettings,
     LateBarrier,
 )
+from backend.domain.checkpoint_files import CheckpointFiles
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.losses import Loss
 from backend.domain.observation import JobState
@@ -38,6 +39,8 @@ EXCEPTIONS_COUNT: Final = 10
 """So many exceptions are evidence, the newest."""
 LOSSES_COUNT: Final = 100
 """So many losses are evidence, the newest. A sink with many subtasks has one for each of them and each checkpoint."""
+FOLDER_WITHIN: Final = timedelta(minutes=10)
+"""The newest reading of a checkpoint folder is evidence if it is at most so old."""
 POD_ENDS_COUNT: Final = 20
 """The newest ends of pods of a run are evidence."""
 NEWEST_READINGS: Final = timedelta(seconds=150)
@@ -171,6 +174,13 @@ def with_earlier(
     newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
     earlier = {(r.observed_at, r.vertex_id): r for r in readings if r.observed_at < newest}
     return replace(evidence, earlier_pressure=tuple(earlier.values()), config_before=config_before)
+
+
+def with_folders(
+    evidence: JobEvidence, readings: Iterable[tuple[datetime, CheckpointFiles]], now: datetime
+) -> JobEvidence:
+    """Return the evidence with the readings of checkpoint folders that are not old. All times are on our clock."""
+    return replace(evidence, folders=tuple(files for at, files in readings if now - at <= FOLDER_WITHIN))
 
 
 def first_trigger_under(changed_at: datetime | None, ended: Iterable[tuple[datetime, datetime]]) -> datetime | None:

@@ -149,3 +149,22 @@ async def test_the_state_of_each_operator_is_read_back(client, stored, channel):
     assert [(o.name, o.row_count, o.removed_row_count) for o in batch.state.by_operator] == [
         ("stateStoreSave", 5, 0), (None, 7, None)
     ]  # fmt: skip
+
+
+async def test_a_new_reading_of_the_folder_is_evidence_of_the_verdict_and_an_old_one_is_not(client, stored, made):
+    made.path.joinpath("offsets/7").unlink(missing_ok=True)
+    made.write("offsets/3", "v1\nno json")
+    await stored.folder(made)
+    await stored.query(QUERY)
+    await stored.query(OTHER)
+    new = await details(client)
+    stored.clock.at = NOW + timedelta(minutes=11)
+    old = await details(client)
+
+    def said(jobs, query_id):
+        verdict = jobs[query_id[:4]].verdict
+        return [row.statement for row in verdict.evidence if "folder" in row.statement]
+
+    assert said(new, QUERY) == ["the checkpoint folder: offsets/3 is broken: Spark cannot read it"]
+    assert said(new, OTHER) == []
+    assert said(old, QUERY) == []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, LateBarrier
+from backend.domain.checkpoint_files import CheckpointFiles
 from backend.domain.ids import VertexId
 from backend.domain.losses import Loss
 from backend.domain.observation import JobState
@@ -64,6 +65,8 @@ class JobEvidence:
     """The newest ends of pods of TaskManagers. Their times are on the engine's clock."""
     other_runs: tuple[OtherRun, ...] = ()
     """Of a Spark query, the newest other runs with the same id, newest first. Each restart is a run of its own."""
+    folders: tuple[CheckpointFiles, ...] = ()
+    """Of a Spark query, the new readings of the checkpoint folders that have its id."""
     restart_count: int | None = None
     cluster_settings: ClusterSettings | None = None
     """The settings of the cluster that concern checkpoints; None if they are not known."""

@@ -10,6 +10,7 @@
 * ``rhythms``              causes: batches that are slow every n-th time
 * ``endings``              the known errors with which a query ends
 * ``runs``                 the runs of a query together: repeated ends, two active runs
+* ``folder_evidence``      what the checkpoint folder of a query adds to the verdict
 * ``joining``              one batch as several channels reported it
 * ``speaking``             which channel says the state of a run
 * ``verdict_ended``        the verdicts on runs that ended

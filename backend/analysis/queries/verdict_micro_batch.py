@@ -18,6 +18,7 @@ from backend.analysis.queries import runs
 from backend.analysis.queries import verdict_ended as ended
 from backend.analysis.queries.causes import ASYNC_CURE, found_causes, is_by_pauses_alone, is_late, leading
 from backend.analysis.queries.facts import Found, facts_of, is_kafka
+from backend.analysis.queries.folder_evidence import with_folder
 from backend.analysis.queries.micro_batches import BatchPart, BatchReport, Sign
 from backend.analysis.queries.series import Row
 from backend.analysis.words import sentences as say
@@ -88,6 +89,10 @@ _HEADLINES = {
 
 def diagnose(evidence: JobEvidence) -> Diagnosis:
     """Return the health of a job's micro-batches, and the verdict."""
+    return with_folder(_diagnosis(evidence), evidence)
+
+
+def _diagnosis(evidence: JobEvidence) -> Diagnosis:
     failed = _newest_failed(evidence.checkpoints)
     report = batches.report(evidence.checkpoints, evidence.config)
     repeated = runs.repeated_ends(evidence)

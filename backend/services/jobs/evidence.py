@@ -48,6 +48,7 @@ from backend.services.jobs.silent_jobs import as_heard
 from backend.store.advice.choices import choices_of
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
+from backend.store.jobs.checkpoint_folders import folders_of_queries
 from backend.store.jobs.findings import FindingRecord, findings_of, keep_findings, lock_findings
 from backend.store.jobs.other_runs import other_runs_of
 from backend.store.jobs.pressure import Readings, newest_reading_at
@@ -516,8 +517,13 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
         )
         for r in records
     }
+    queries = {r.id: r.run.engine_run_id.partition("/")[0] for r in records if r.run.engine.is_micro_batched}
+    folders = await folders_of_queries(connection, sorted(set(queries.values())))
     for record in records:
-        if not record.run.engine.is_micro_batched:
+        if record.id in queries:
+            read = folders.get(queries[record.id], ())
+            evidences[record.id] = assembling.with_folders(evidences[record.id], read, now)
+        else:
             # If a cause strikes only some checkpoints, the newest readings need not show it.
             spans = struck_spans(evidences[record.id])
             evidences[record.id] = await _with_readings_of(connection, record, record.run, evidences[record.id], spans)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import bindparam, select
+from sqlalchemy import ARRAY, Text, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -35,6 +35,12 @@ _OF_QUERY = (
     .join_from(checkpoint_folders, tables.targets, _TARGET.id == _FOLDER.target_id)
     .where(_FOLDER.query_id == bindparam("query"), _TARGET.removed_at.is_(None))
     .order_by(_TARGET.name)
+)
+_OF_QUERIES = (
+    select(_FOLDER.query_id, _FOLDER.observed_at, _FOLDER.files)
+    .join_from(checkpoint_folders, tables.targets, _TARGET.id == _FOLDER.target_id)
+    .where(_FOLDER.query_id == any_(bindparam("queries", type_=ARRAY(Text))), _TARGET.removed_at.is_(None))
+    .order_by(_FOLDER.target_id)
 )
 
 
@@ -73,3 +79,15 @@ async def folders_of(connection: AsyncConnection, query_id: str) -> list[FolderR
         FolderRecord(target_id, name, url, _FILES.validate_python(files), observed_at)
         for target_id, name, url, files, observed_at in rows
     ]
+
+
+async def folders_of_queries(
+    connection: AsyncConnection, query_ids: Sequence[str]
+) -> Mapping[str, list[tuple[datetime, CheckpointFiles]]]:
+    """Return the newest readings of the checkpoint folders of each query that has any, with their times."""
+    found: dict[str, list[tuple[datetime, CheckpointFiles]]] = {}
+    if query_ids:
+        rows = await connection.execute(_OF_QUERIES, {"queries": list(query_ids)})
+        for query_id, observed_at, files in rows.all():
+            found.setdefault(query_id, []).append((observed_at, _FILES.validate_python(files)))
+    return found

@@ -134,7 +134,7 @@ BLOCK_THEN_PROCESS: Final = comparison(
             " max of the slowest Tasks",
         ),
         Ordering(
-            "Tasks that block store as much as tasks that go on, within 1 %: their logs are the same.",
+            "Tasks that block store as much as tasks that continue, within 1 %: their logs are the same.",
             f"{THREAD}, P. Nowojski, 2.b",
             every(*(about_equal("persisted", load, ("block", "process"), share=0.01) for load in _LOADS)),
             says="for any input channel for which it hasn't yet received checkpoint barrier, the data are being added"

@@ -12,10 +12,12 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import typer
 
 from backend.cli.instance import ProcessMark, is_running, mark_process
 from backend.settings import Settings
@@ -26,17 +28,19 @@ _FILES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class RunningUp:
-    """One instance of ``up``: the address of its API, its data folder, and the process."""
+    """One instance of ``up``: the addresses of its API and of its live runtime, its data folder, and the process."""
 
     url: str
     folder: str
     ready_at: float
     """When the API was ready, in seconds since the epoch."""
     process: ProcessMark
+    runtime_url: str | None = None
+    """The root of the live runtime's REST; None if no live jobs run, or if an older version wrote the file."""
 
 
 @contextmanager
-def announced(url: str, folder: Path, settings: Settings) -> Iterator[None]:
+def announced(url: str, folder: Path, settings: Settings, *, runtime_url: str | None = None) -> Iterator[None]:
     """Let the commands of this user find this process at ``url`` as long as the context lasts.
 
     If no file can be written, the commands find it only if they are given its address.
@@ -44,7 +48,7 @@ def announced(url: str, folder: Path, settings: Settings) -> Iterator[None]:
     process = mark_process("up", os.getpid())
     file = None
     if process is not None:
-        file = _written(RunningUp(url, str(folder), time.time(), process), settings)
+        file = _written(RunningUp(url, str(folder), time.time(), process, runtime_url), settings)
     try:
         yield
     finally:
@@ -57,6 +61,21 @@ def running_ups(settings: Settings) -> list[RunningUp]:
     """Return the running instances of this user, the newest first."""
     ups = [up for folder in _folders(settings) for _, up in _read_all(folder) if up is not None]
     return sorted(ups, key=lambda up: up.ready_at, reverse=True)
+
+
+def chosen(running: Sequence[RunningUp], *, option: str, with_runtime: bool = False) -> RunningUp | None:
+    """Return the newest instance, and say on standard error which one a command uses; None if there is none.
+
+    ``option`` is the option of the command that names another. ``with_runtime`` is for a command of the live runtime.
+    """
+    found = [up for up in running if up.runtime_url is not None] if with_runtime else running
+    if not found:
+        return None
+    newest = found[0]
+    which = "`up`" if len(found) == 1 else f"the newest of {len(found)} running `up` ({option} chooses another)"
+    address = newest.runtime_url if with_runtime else newest.url
+    typer.echo(f"using {address}: {which}, data in {newest.folder}", err=True)
+    return newest
 
 
 def _written(up: RunningUp, settings: Settings) -> Path | None:
@@ -103,7 +122,14 @@ def _read(file: Path) -> RunningUp | None:
                 return None
             document = json.loads(source.read(_FILE_MAX_BYTES))
         process = ProcessMark(**document["process"])
-        up = RunningUp(str(document["url"]), str(document["folder"]), float(document["ready_at"]), process)
+        runtime = document.get("runtime_url")
+        up = RunningUp(
+            url=str(document["url"]),
+            folder=str(document["folder"]),
+            ready_at=float(document["ready_at"]),
+            process=process,
+            runtime_url=None if runtime is None else str(runtime),
+        )
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return up if is_running(process) else None

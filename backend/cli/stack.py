@@ -145,8 +145,10 @@ class Stack:
         self._supervisor.start(self._collect_role())
         with OwnApi(self._plan.url, self._plan.token) as api:
             self._await("api", api.is_ready)
-            self._announcement.enter_context(announced(self._plan.url, self._plan.folder, self._plan.settings))
-            if (root := self._plan.runtime_url) is not None:
+            root = self._plan.runtime_url
+            announcement = announced(self._plan.url, self._plan.folder, self._plan.settings, runtime_url=root)
+            self._announcement.enter_context(announcement)
+            if root is not None:
                 self._await("runtime", lambda: api.is_runtime_ready(root))
                 self._await_first_reading(api, root)
         # These roles start later, because they would slow down the roles that the start waits for.

@@ -19,10 +19,12 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError, FieldPro
 if TYPE_CHECKING:
     from backend.cli.answers import Answer, Answers
     from backend.runtime.snapshot.saved import RestoreOptions
+    from backend.settings import Settings
 
 _TIMEOUT_S = 60.0
 _PLACE = "runtime:/"
 """The locations of checkpoints in the live runtime begin with this."""
+_FIX = "start it with `barrierscope up` or `barrierscope runtime`, or pass its address with --runtime"
 
 
 def start(
@@ -49,7 +51,10 @@ def start(
     ] = None,
     runtime: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Root of the live runtime's REST [http://127.0.0.1:18050/runtime/v1]."),
+        typer.Option(
+            metavar="URL",
+            help="Root of the live runtime's REST. [default: BARRIERSCOPE_RUNTIME_PORT, or that of the running `up`]",
+        ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
 ) -> None:
@@ -65,7 +70,8 @@ def start(
         saved_checkpoints.read(Path(origin))
         content = Path(origin).read_bytes()
     settings = load_settings()
-    root = (runtime or f"http://127.0.0.1:{settings.runtime_port}/runtime/v1").rstrip("/")
+    root, fix = (runtime, _FIX) if runtime else _found_address(settings)
+    root = root.rstrip("/")
     try:
         answers = Answers(f"{root}/", settings.token(), deadline_s=_TIMEOUT_S)
     except NoAnswerError as error:
@@ -75,7 +81,7 @@ def start(
     with answers:
         place = origin
         if content is not None:
-            place = str(_ask(answers, root, "uploads", content)["location"])
+            place = str(_ask(answers, root, "uploads", content, fix)["location"])
         if place is not None:
             body |= {
                 "savepointPath": place,
@@ -83,12 +89,28 @@ def start(
                 "atOwnRisk": options.is_at_own_risk,
                 "claimMode": "CLAIM" if options.is_claimed else "NO_CLAIM",
             }
-        job_id = str(_ask(answers, root, "jobs", json.dumps(body))["jobid"])
+        job_id = str(_ask(answers, root, "jobs", json.dumps(body), fix)["jobid"])
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps({"job_id": job_id, "from": origin}, indent=2))
         return
     name = body["job"]["name"] if "job" in body else "the job"
     say(f"{name} runs as {job_id}" + ("" if origin is None else f", from {origin}"))
+
+
+def _found_address(settings: Settings) -> tuple[str, str]:
+    """Return the root without ``--runtime``, and what to do if it does not answer.
+
+    It is at the port that is set, or that of the newest running ``up``, or at the usual port.
+    """
+    from backend.cli.running import chosen, running_ups
+
+    usual = f"http://127.0.0.1:{settings.runtime_port}/runtime/v1"
+    if "runtime_port" in settings.model_fields_set:
+        return usual, _FIX
+    newest = chosen(running_ups(settings), option="--runtime", with_runtime=True)
+    if newest is None or newest.runtime_url is None:
+        return usual, f"no `up` of this user runs live jobs; {_FIX}"
+    return newest.runtime_url, _FIX
 
 
 def _wanted(
@@ -127,8 +149,8 @@ def _wanted(
     return {"job": document}, given if given.startswith(_PLACE) else str(path), options
 
 
-def _ask(answers: Answers, root: str, path: str, content: str | bytes) -> dict[str, Any]:
-    """Send a request, and return the object in the answer.
+def _ask(answers: Answers, root: str, path: str, content: str | bytes, fix: str) -> dict[str, Any]:
+    """Send a request, and return the object in the answer. ``fix`` says what to do if the runtime does not answer.
 
     Raises:
         ApiUnavailableError: the runtime does not answer, or another program does.
@@ -139,10 +161,6 @@ def _ask(answers: Answers, root: str, path: str, content: str | bytes) -> dict[s
     try:
         answer = answers.ask("POST", path, content=content)
     except NoAnswerError as error:
-        fix = (
-            "start it with `barrierscope up` or `barrierscope runtime`, or pass its address with --runtime"
-            " (`up` has it on its own port plus 10000: with `--port 9000` on 19000)"
-        )
         raise ApiUnavailableError(f"the live runtime at {root} does not answer ({error}); {fix}") from None
     found = _object(answer)
     if answer.is_success and ("location" if path == "uploads" else "jobid") in found:

@@ -446,15 +446,10 @@ def _found_address(settings: Settings) -> str:
     """
     if "api_url" in settings.model_fields_set:
         return settings.api_url
-    from backend.cli.running import running_ups
+    from backend.cli.running import chosen, running_ups
 
-    running = running_ups(settings)
-    if not running:
-        return settings.api_url
-    newest = running[0]
-    which = "`up`" if len(running) == 1 else f"the newest of {len(running)} running `up` (--api chooses another)"
-    typer.echo(f"using {newest.url}: {which}, data in {newest.folder}", err=True)
-    return newest.url
+    newest = chosen(running_ups(settings), option="--api")
+    return settings.api_url if newest is None else newest.url
 
 
 def _refusal(answer: Answer) -> BarrierscopeError:

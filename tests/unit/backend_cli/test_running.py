@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from backend.cli import running
 from backend.cli.instance import mark_process
-from backend.cli.running import RunningUp, announced, running_ups
+from backend.cli.running import RunningUp, announced, chosen, running_ups
 from backend.cli.targets import Client
 from backend.settings import load_settings
 
@@ -118,3 +118,31 @@ def test_an_up_whose_file_cannot_be_written_runs_all_the_same(no_running_up):
     no_running_up.joinpath("barrierscope").write_text("a file where the folder should be")
     with announced(_URL, Path("/data"), load_settings()):
         assert running_ups(load_settings()) == []
+
+
+def test_of_several_the_newest_with_a_live_runtime_is_chosen_for_a_command_of_it(no_running_up, capsys):
+    for number, runtime_url in (
+        (1, "http://127.0.0.1:11/runtime/v1"),
+        (2, "http://127.0.0.1:12/runtime/v1"),
+        (3, None),
+    ):
+        up = replace(_up(f"http://127.0.0.1:{number}", ready_at=number), runtime_url=runtime_url)
+        _leave(no_running_up, f"up-{number}.json", up)
+
+    found = chosen(running_ups(load_settings()), option="--runtime", with_runtime=True)
+
+    assert found is not None
+    assert found.runtime_url == "http://127.0.0.1:12/runtime/v1"
+    told = capsys.readouterr().err
+    assert told.startswith("using http://127.0.0.1:12/runtime/v1: the newest of 2 running `up` (--runtime chooses")
+
+
+def test_a_file_of_an_older_version_has_no_live_runtime(no_running_up):
+    file = _leave(no_running_up, "up-1.json", _up(_URL))
+    document = json.loads(file.read_text())
+    del document["runtime_url"]
+    file.write_text(json.dumps(document))
+
+    (up,) = running_ups(load_settings())
+
+    assert (up.url, up.runtime_url) == (_URL, None)

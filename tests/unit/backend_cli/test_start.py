@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import httpx
 import pytest
 
 from backend.cli.app import run
+from backend.cli.running import announced
 from backend.live.driver import RuntimeDriver
 from backend.live.rest import create_runtime_app
+from backend.settings import load_settings
 
 _JOB = """
 name = "orders"
@@ -217,3 +220,63 @@ def test_what_does_not_start_the_job_is_one_line(monkeypatch, answer, told, caps
     monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=httpx.MockTransport(handle)))
     assert run(["start", "healthy", "--runtime", "http://other:1/runtime/v1/"]) in (1, 2)
     assert told in _error(capsys)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the addresses to which requests go. Nothing answers there."""
+    addresses: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        addresses.append(str(request.url))
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=httpx.MockTransport(handle)))
+    return addresses
+
+
+_RUNTIME_URL = "http://127.0.0.1:19123/runtime/v1"
+_USUAL_URL = "http://127.0.0.1:18050/runtime/v1"
+
+
+def _running(runtime_url: str | None = _RUNTIME_URL) -> AbstractContextManager[None]:
+    return announced("http://127.0.0.1:9123", Path("/some/data"), load_settings(), runtime_url=runtime_url)
+
+
+def test_the_live_runtime_of_the_running_up_is_found_whatever_its_port(asked, capsys):
+    with _running():
+        assert run(["start", "healthy"]) == 1
+
+    assert asked == [f"{_RUNTIME_URL}/jobs"]
+    using, problem = capsys.readouterr().err.splitlines()
+    assert using == f"using {_RUNTIME_URL}: `up`, data in /some/data"
+    assert f"the live runtime at {_RUNTIME_URL} does not answer (refused); start it with" in problem
+
+
+@pytest.mark.parametrize("with_up", [False, True], ids=["none runs", "one runs without live jobs"])
+def test_without_an_up_with_live_jobs_the_usual_address_is_asked_and_the_error_says_so(asked, capsys, with_up):
+    with _running(None) if with_up else nullcontext():
+        assert run(["start", "healthy"]) == 1
+
+    assert asked == [f"{_USUAL_URL}/jobs"]
+    assert f"{_USUAL_URL} does not answer (refused); no `up` of this user runs live jobs; start it" in _error(capsys)
+
+
+def test_an_up_that_was_killed_is_not_asked(asked, capsys, monkeypatch):
+    with _running():
+        monkeypatch.setattr("backend.cli.running.is_running", lambda _: False)
+        assert run(["start", "healthy"]) == 1
+
+    assert asked == [f"{_USUAL_URL}/jobs"]
+    assert "no `up` of this user runs live jobs" in _error(capsys)
+
+
+def test_an_address_or_port_that_is_given_wins_over_the_running_up(asked, capsys, monkeypatch):
+    with _running():
+        assert run(["start", "healthy", "--runtime", "http://other:1/runtime/v1"]) == 1
+        assert "no `up` of this user" not in _error(capsys)
+        monkeypatch.setenv("BARRIERSCOPE_RUNTIME_PORT", "18050")
+        assert run(["start", "healthy"]) == 1
+        assert "no `up` of this user" not in _error(capsys)
+
+    assert asked == ["http://other:1/runtime/v1/jobs", f"{_USUAL_URL}/jobs"]

@@ -54,6 +54,7 @@ JOB_STATES_STARTING: Final = frozenset({"INITIALIZING", "CREATED", "RECONCILING"
 """The states before ``RUNNING`` (``JobStatus``). While a job is ``INITIALIZING``, its plan is ``{}``."""
 JOB_STATES_RESTARTING: Final = frozenset({"RESTARTING", "FAILING"})
 JOB_STATE_RUNNING: Final = "RUNNING"
+JOB_STATE_FINISHED: Final = "FINISHED"
 
 PLAN_BATCH: Final = "BATCH"
 """The type of the plan of a job in batch mode, which takes no checkpoints. Flink before 1.15 reports no type."""

@@ -122,8 +122,17 @@ class JobReader:
             await self._live().read(
                 answer, pressure_interval_s=pressure_interval_s, unchanged_for=self._entry.unchanged_for
             )
+        else:
+            self._end_risen_commits()
         if self._is_ended:
             self._settle(is_settled=is_settled)
+
+    def _end_risen_commits(self) -> None:
+        """Report the failed commits of a job that has finished. One that failed or was cancelled may repeat them."""
+        risen = self._memory.risen_commits
+        if self._entry.engine_state == flink.JOB_STATE_FINISHED:
+            self._found.losses += tuple(risen.values())
+        risen.clear()
 
     @property
     def _is_ended(self) -> bool:

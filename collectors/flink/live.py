@@ -276,20 +276,27 @@ class LiveReader:
         memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)
 
     def _take_failed_commits(self, vertex: Vertex, counted: parse_metrics.Readings) -> None:
-        """Report how many commits failed since the previous reading of the same attempt.
+        """Note how many commits failed since the previous reading of the same attempt, and report those noted then.
+
+        A commit that fails for a reason that its connector does not know counts as failed too, and ends the attempt,
+        and the next attempt commits again. The task may need a while to close, so such a commit can be read before the
+        restart. So failed commits are a loss only if a later reading finds that the attempt goes on.
 
         What failed before the first reading of an attempt is not reported: a connector may commit again what an earlier
         attempt has committed already, and such a commit may count as failed although nothing is lost.
         """
-        before = self._memory.failed_commits.get(vertex.id)
-        self._memory.failed_commits[vertex.id] = {**(before or {}), **counted}
-        if before is None:
+        memory = self._memory
+        before = memory.failed_commits.get(vertex.id, {})
+        if not counted:
             return
+        memory.failed_commits[vertex.id] = {**before, **counted}
+        risen = memory.risen_commits.pop(vertex.id, None)
+        if risen is not None and all(n >= before.get(key, n) for key, n in counted.items()):
+            self._found.losses += (risen,)
         added = sum(max(0, round(n - before.get(key, n))) for key, n in counted.items())
         if added:
             at = self._requests.at() + self._engine.offset
-            text = losses.given_up(vertex.name, added)
-            self._found.losses += (losses.Loss(at, text, added, None, None),)
+            memory.risen_commits[vertex.id] = losses.Loss(at, losses.given_up(vertex.name, added), added, None, None)
 
     async def _names(self, vertex_id: VertexId) -> MetricNames | None:
         """Return the names of the vertex's metrics, or None if it has none yet.

@@ -15,6 +15,7 @@ from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, ClusterSettings, Values, VertexDetail
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
+from backend.domain.losses import Loss
 from backend.domain.topology import Topology
 from collectors.flink.document import RowCache
 from collectors.flink.freshness import FetchInterval, Freshness
@@ -141,6 +142,8 @@ class RunMemory:
     offered: dict[VertexId, Offered] = field(default_factory=dict)
     failed_commits: dict[VertexId, Readings] = field(default_factory=dict)
     """The failed commits of each operator that commits, as counted in the present attempt."""
+    risen_commits: dict[VertexId, Loss] = field(default_factory=dict)
+    """The commits that failed before the newest reading. They are lost if the attempt goes on."""
     freshness: Freshness = field(default_factory=Freshness)
     """When backpressure was last read, and whether the engine's metrics are new since."""
     late_count: int = 0
@@ -172,6 +175,7 @@ class RunMemory:
             gauges=self.gauges.copy(),
             offered=dict(self.offered),
             failed_commits=dict(self.failed_commits),
+            risen_commits=dict(self.risen_commits),
             attempts=dict(self.attempts),
         )
 
@@ -181,6 +185,7 @@ class RunMemory:
         self.watches.clear()
         self.offered.clear()
         self.failed_commits.clear()
+        self.risen_commits.clear()
         self.freshness = Freshness()
 
     def keep_listed(self, listed: set[CheckpointKey]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import orjson
@@ -10,6 +11,7 @@ import pytest
 from backend.analysis.verdict.verdict import diagnose
 from backend.contracts import flink as flink_names
 from backend.domain.ids import TargetId
+from backend.domain.losses import Loss
 from backend.domain.observation import JobObservation
 from backend.domain.verdict import Confidence, VerdictKind
 from collectors.flink.collector import CollectorOptions, FlinkCollector
@@ -30,6 +32,8 @@ class _WithCommitter:
         self.url = self.flink.url
         self.passed_s = 0.0
         self.failed = {0: 0, 1: 0}
+        self.state = "RUNNING"
+        self.restored_ms: int | None = None
         self.asked: list[str] = []
         _, described = self.flink.answer(f"/jobs/{self.flink.recording.job_id}")
         self.sink = described["vertices"][-1]["id"]
@@ -48,7 +52,12 @@ class _WithCommitter:
         if path == "/jobs/overview":
             now_ms = round(self.now.timestamp() * 1000)
             rows = [r | {"duration": now_ms - r["start-time"]} for r in orjson.loads(body)["jobs"]]
+            rows = [r | {"state": self.state} for r in rows]
             return orjson.dumps({"jobs": rows})
+        if path == flink_names.checkpoints(job_id) and self.restored_ms is not None:
+            history = orjson.loads(body)
+            history["latest"]["restored"] = {"id": 1, "restore_timestamp": self.restored_ms, "is_savepoint": False}
+            return orjson.dumps(history)
         if path == flink_names.metric_names(job_id, self.sink):
             return orjson.dumps([*orjson.loads(body), {"id": _NAME}, {"id": "Sink__Committer.totalCommittables"}])
         if path.startswith(flink_names.vertex_metrics(job_id, self.sink)):
@@ -67,6 +76,10 @@ async def _readings(flink: _WithCommitter, collector: FlinkCollector, count: int
     return found
 
 
+def _losses(jobs: Sequence[JobObservation]) -> list[Loss]:
+    return [loss for job in jobs for loss in job.losses]
+
+
 def _collector(flink: _WithCommitter) -> FlinkCollector:
     options = CollectorOptions(pressure_interval_s=1.0, list_interval_s=1.0)
     return FlinkCollector(flink, target_id=TargetId("t"), monotonic_s=flink.monotonic_s, options=options)
@@ -79,17 +92,20 @@ async def test_commits_that_fail_between_two_readings_are_a_loss_of_unknown_rows
     before = await _readings(flink, collector)
     flink.failed = {0: 6, 1: 1}
     after = await _readings(flink, collector)
+    read_at = flink.now
     later = await _readings(flink, collector)
+    much_later = await _readings(flink, collector)
 
-    assert [loss for job in before for loss in job.losses] == [], "a commit at the start may have been committed before"
-    (loss,) = (loss for job in after for loss in job.losses)
+    assert _losses(before) == [], "a commit at the start may have been committed before"
+    assert _losses(after) == [], "the attempt may end, and the next one commit again"
+    (loss,) = _losses(later)
     assert (loss.transaction_count, loss.row_count, loss.timeout_ms) == (3, None, None)
     assert "3 transactions failed to commit and will not be tried again" in loss.text
-    assert loss.at == pytest.approx(flink.now, abs=timedelta(seconds=60))
-    assert [loss for job in later for loss in job.losses] == [], "each failed commit is reported once"
+    assert read_at - timedelta(seconds=5) < loss.at <= read_at, "it was lost before the reading that saw it"
+    assert _losses(much_later) == [], "each failed commit is reported once"
 
     gathered = Gathered(before[0])
-    for job in (*before, *after, *later):
+    for job in (*before, *after, *later, *much_later):
         gathered.add(job, flink.now, timedelta())
     verdict = diagnose(gathered.evidence()).verdict
     assert (verdict.kind, verdict.confidence) == (VerdictKind.LOST_ROWS, Confidence.MEDIUM)
@@ -102,9 +118,60 @@ async def test_a_counter_that_begins_again_after_a_restart_reports_only_what_is_
     flink.failed = {0: 9, 1: 9}
     await _readings(flink, collector)
     flink.failed = {0: 2, 1: 0}
-    assert [loss for job in await _readings(flink, collector) for loss in job.losses] == []
+    assert _losses(await _readings(flink, collector)) == []
     flink.failed = {0: 3, 1: 0}
-    assert [loss.transaction_count for job in await _readings(flink, collector) for loss in job.losses] == [1]
+    assert [loss.transaction_count for loss in _losses(await _readings(flink, collector, count=2))] == [1]
+
+
+async def _with_a_failed_commit() -> tuple[_WithCommitter, FlinkCollector]:
+    """Return a target and its collector, whose newest reading has one failed commit more than the one before."""
+    flink = _WithCommitter()
+    collector = _collector(flink)
+    await _readings(flink, collector)
+    flink.failed = {0: 1, 1: 0}
+    assert _losses(await _readings(flink, collector)) == []
+    return flink, collector
+
+
+async def test_a_commit_that_ends_its_attempt_is_no_loss_because_the_next_attempt_commits_again() -> None:
+    flink, collector = await _with_a_failed_commit()
+    flink.state = "RESTARTING"
+    flink.passed_s += 2.0
+    assert _losses((await collector.collect(flink.now)).jobs) == []
+    flink.state, flink.failed = "RUNNING", {0: 1, 1: 0}
+
+    assert _losses(await _readings(flink, collector, count=3)) == []
+
+
+async def test_a_restart_between_two_polls_is_seen_by_its_checkpoint_or_by_a_counter_that_begins_again() -> None:
+    flink, collector = await _with_a_failed_commit()
+    flink.restored_ms = round(flink.now.timestamp() * 1000)
+    assert _losses(await _readings(flink, collector, count=3)) == []
+
+    flink.failed = {0: 2, 1: 0}
+    assert _losses(await _readings(flink, collector)) == []
+    flink.failed = {0: 0, 1: 0}
+    assert _losses(await _readings(flink, collector, count=3)) == []
+
+
+async def test_a_counter_that_vanishes_while_its_task_closes_is_neither_a_loss_nor_a_proof_of_one() -> None:
+    flink, collector = await _with_a_failed_commit()
+    flink.failed = {}
+    assert _losses(await _readings(flink, collector, count=2)) == []
+    flink.failed = {0: 1, 1: 0}
+    assert [loss.transaction_count for loss in _losses(await _readings(flink, collector, count=3))] == [1]
+
+
+@pytest.mark.parametrize(("state", "lost"), [("FINISHED", [1]), ("FAILED", []), ("CANCELED", [])])
+async def test_what_failed_last_is_lost_if_the_job_finishes(state: str, lost: list[int]) -> None:
+    flink, collector = await _with_a_failed_commit()
+    flink.state = state
+    found: list[JobObservation] = []
+    for _ in range(3):
+        flink.passed_s += 2.0
+        found += (await collector.collect(flink.now)).jobs
+
+    assert [loss.transaction_count for loss in _losses(found)] == lost
 
 
 async def test_only_a_vertex_that_commits_is_asked_and_in_the_same_requests() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from backend.analysis.numbers import log_buckets
 from backend.domain.errors import HostError, PipelineFailedError, StoreUnavailableError
+from backend.domain.failure import FailureReason
 from backend.domain.rollup import HOUR, Measure, hour_of
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.jobs.rollups import HourRange, RollupRun, stage
@@ -418,6 +419,28 @@ def test_rollups_and_the_newest_hour_give_the_same_values_as_the_checkpoints_alo
         assert [_values(h) for h in found] == [_values(h) for h in exact_hours[job]]
         assert all(h.is_rolled_up == (h.hour < hour_of(NOW)) for h in found)
         assert not any(h.is_rolled_up for h in exact_hours[job])
+
+
+def test_a_job_without_a_completed_checkpoint_or_a_failure_has_no_totals(fresh):
+    at = NOW - timedelta(minutes=3)
+    expired, superseded = FailureReason.EXPIRED.value, FailureReason.SUBSUMED.value
+    insert(
+        fresh,
+        [
+            row("completed", 1, at, end_to_end_duration_ms=7),
+            row("failed", 1, at, "failed", failure_reason=expired, end_to_end_duration_ms=8),
+            row("both", 1, at, end_to_end_duration_ms=7),
+            row("both", 2, at, "failed", failure_reason=expired, end_to_end_duration_ms=8),
+            # Neither says anything about the job: a newer checkpoint completed first, and a user took a savepoint.
+            row("neither", 1, at, "failed", failure_reason=superseded, end_to_end_duration_ms=9),
+            row("neither", 2, at, kind="savepoint", end_to_end_duration_ms=9),
+        ],
+    )
+
+    _, totals, _ = _read(fresh, NOW - HOUR, NOW, ("completed", "failed", "both", "neither"))
+
+    counts = {job: (found.completed_count, found.failed_count) for job, found in totals.items()}
+    assert counts == {"completed": (1, 0), "failed": (0, 1), "both": (1, 1)}
 
 
 def test_an_hour_with_a_late_row_is_read_from_the_checkpoints(url):

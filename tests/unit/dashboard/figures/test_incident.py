@@ -117,3 +117,28 @@ def test_in_a_narrow_window_the_name_of_a_rule_is_above_its_bars():
     # The axis points down.
     assert (name["yanchor"], name["y"]) == ("bottom", bars[0] - bars[1] / 2)
     assert chart.height_px == height_px(1, has_signal=False, is_narrow=True)
+
+
+def test_the_durations_are_below_the_rows_of_the_rules_and_their_axis_holds_the_longest_and_the_timeout():
+    update = {"triggered_at": NOW, "end_to_end_duration_ms": 60_000, "status": CheckpointStatus.FAILED}
+    checkpoint = example("checkpoint").model_copy(update=update)
+    alerts = [_alert("CheckpointStuck", 60, 30, None, "firing"), _alert("CheckpointExpired", 600, 600, 500, "resolved")]
+
+    def layout(signal):
+        return incident(alerts, signal, **_SPAN).figure["layout"]
+
+    for timeout_ms, longest_s in ((None, 60.0), (30_000, 60.0), (90_000, 90.0)):
+        drawn = layout(Signal([checkpoint], timeout_ms))
+        durations, states = drawn["yaxis"], drawn["yaxis2"]
+        assert durations["domain"][0] == 0
+        # Between the two there is room for the words on the checkpoints that are not drawn.
+        assert 0 < durations["domain"][1] < states["domain"][0] < states["domain"][1] == 1
+        assert states["domain"][0] - durations["domain"][1] < 0.1
+        assert durations["range"][0] == 0
+        assert longest_s < durations["range"][1] < 1.2 * longest_s
+        assert durations["visible"]
+    alone = layout(Signal())
+    assert (alone["yaxis"]["domain"], alone["yaxis"]["visible"]) == ([0, 0.0], False)
+    assert alone["yaxis2"]["domain"] == [0.0, 1]
+    # Half a row more on either side, so that each bar has the whole of its row. The axis points down.
+    assert alone["yaxis2"]["range"] == [1.5, -0.5]

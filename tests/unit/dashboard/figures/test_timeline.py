@@ -92,6 +92,8 @@ def test_events_are_vertical_lines_and_the_timeout_is_a_horizontal_one(fake):
 
     assert "settings" in texts
     assert "timeout 3.0 s" in texts
+    limits = [s for s in layout["shapes"] if s.get("xref") == "paper" and s["type"] == "line"]
+    assert [[s[side] for side in ("x0", "x1", "y0", "y1")] for s in limits] == [[0, 1, 3000, 3000], [0, 1, 5000, 5000]]
     assert sum(s.get("yref") == "paper" and s["type"] == "line" for s in layout["shapes"]) == len(
         fake.jobs["jE"].events
     )
@@ -151,6 +153,7 @@ def test_dense_restarts_are_one_mark_with_their_count_and_a_settings_change_keep
     assert sum(s.get("yref") == "paper" and s["type"] == "line" for s in layout["shapes"]) == 3
     (band,) = [s for s in layout["shapes"] if s.get("opacity") == 0.12 and s["type"] == "rect"]
     assert band["x0"] < band["x1"]
+    assert (band["y0"], band["y1"], band["line"]["width"]) == (0, 1, 0), "from top to bottom, without a border"
 
 
 @pytest.mark.parametrize(("count", "marks"), [(2, ["restart", "restart"]), (3, ["3 × restart"])])

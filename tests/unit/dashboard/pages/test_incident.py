@@ -9,9 +9,11 @@ from typing import Any, cast
 import httpx
 import pytest
 from dash.exceptions import PreventUpdate
+from pydantic import ValidationError
 
 from backend.contracts.alerts import LinkedCheckpointOut
 from backend.contracts.freshness import FreshnessOut
+from backend.contracts.incidents import CommentIn
 from backend.domain.errors import ApiRefusedError
 from backend.domain.freshness import Freshness
 from dashboard.client import ApiClient
@@ -77,6 +79,19 @@ async def test_an_action_needs_a_name_and_a_comment_needs_a_text():
     assert (said["said"], client.calls) == ("", [("i1", "ann", "disk full")])
     with pytest.raises(PreventUpdate):
         await _claim(client, claimant=None, clicks=None)
+
+
+async def test_a_name_or_comment_that_is_too_long_is_refused_with_the_reason_for_the_first():
+    client = ApiClient(transport=httpx.MockTransport(lambda _: httpx.Response(500)), base_url="http://api.test")
+    refused = await incident.say(client, clicks=1, route=_ROUTE, author="a" * 1000, said="s" * 100_000)
+
+    with pytest.raises(ValidationError) as raised:
+        CommentIn(author="a" * 1000, text="s" * 100_000)
+    of_name, of_text = (error["msg"] for error in raised.value.errors())
+    assert of_name != of_text
+    assert texts(refused["answer"]) == texts(cards.answer(False, of_name))
+    assert refused["answer"].className == cards.answer(False, "").className != cards.answer(True, "").className
+    assert "changed" not in refused
 
 
 async def test_an_acknowledgement_adds_the_comment_that_was_typed_beside_it():

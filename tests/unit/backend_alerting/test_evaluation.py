@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from backend.alerting.evaluation import identity_of
+from backend.alerting.evaluation import evaluate, identity_of, readings_of
 from backend.alerting.labels import RESERVED, Matcher, fits_all
-from backend.alerting.rules import RULES, Subject, rule_of
+from backend.alerting.rules import RULES, Subject, rule_of, shipped
 from backend.domain.ids import JobId
 from tests.support.alert_signals import job_signal, target_signal
+from tests.support.observations import NOW
 
 RULE = rule_of("CheckpointExpired")
 TARGET_LABELS = {"t1": {"job": "kafka", "instance": "a:1", "namespace": "prod", "deployment": "orders-v2"}}
@@ -61,3 +62,15 @@ def test_a_silence_from_before_the_labels_were_renamed_hides_the_same_alerts(mat
     identity = identity_of(RULE, job_signal(), {})
 
     assert fits_all([Matcher("alertname", "CheckpointExpired"), matcher], identity.matched) is is_hidden
+
+
+def test_a_rule_reads_each_signal_of_its_subject_whatever_stands_between_them():
+    ids = (JobId("j1"), JobId("j2"))
+    jobs = [replace(job_signal("expired"), job_id=job_id) for job_id in ids]
+    signals = [target_signal(), jobs[0], target_signal(), jobs[1]]
+    rules = [shipped(RULE)]
+
+    outcomes = evaluate(rules, signals, [], {}, NOW)
+
+    assert [outcome.alert.identity.job_id for outcome in outcomes] == list(ids)
+    assert set(readings_of(rules, signals)) == {(RULE.name.value, job_id) for job_id in ids}

@@ -81,6 +81,20 @@ def test_an_episode_links_to_its_newest_checkpoints_only():
     assert [c.checkpoint_id for c in alert.checkpoints] == list(range(5, CHECKPOINTS_KEPT + 5))
 
 
+@pytest.mark.parametrize(
+    ("read_s", "words"),
+    [(90, "It was last read 1 min 30 s ago"), (None, "It has never been read; it was added 2 min ago")],
+)
+def test_a_stale_target_says_when_it_was_read_last_or_that_it_never_was(read_s, words):
+    last = None if read_s is None else NOW - timedelta(seconds=read_s)
+    signal = target_signal(last_attempt_at=last, added_at=NOW - timedelta(minutes=2))
+
+    reading = read(shipped(rule_of("CollectorStale")), signal)
+
+    assert reading.kind is ReadingKind.ACTIVE
+    assert words in reading.annotations["description"]
+
+
 def test_a_collector_is_late_only_after_the_threshold():
     signal = target_signal(last_attempt_at=NOW - timedelta(seconds=60))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from backend.analysis.words.thresholds import FINISH_WARN_AGAIN_RATIO
 from backend.domain.errors import InvalidInputError
 
 ROOT = Path(__file__).resolve().parents[3]
+_IN_WORDS = {"expired_min_count", "window_count", "confidence_min_ratio", "timeout_within_s"}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
@@ -22,6 +24,10 @@ def test_every_rule_has_defaults_within_its_bounds_and_a_runbook_with_its_thresh
     assert text.startswith(f"# {rule.name}\n")
     assert {"## When it fires", "## What to do"} <= set(text.splitlines())
     assert [t.name for t in rule.thresholds if f"`{t.name}`" not in text] == []
+    # A number in parentheses after a threshold's name is its default.
+    stated = dict(re.findall(r"`(\w+)` \((\d+(?:\.\d+)?)", text))
+    in_digits = [t for t in rule.thresholds if t.name not in _IN_WORDS]
+    assert {t.name: float(stated.get(t.name, "nan")) for t in in_digits} == {t.name: t.default for t in in_digits}
 
 
 def test_every_rule_exists_once_and_is_found_by_name():
@@ -54,6 +60,17 @@ def test_an_invalid_change_is_refused_with_the_field_and_the_allowed_values(rule
     (problem,) = refused.value.problems
     assert problem.field == field
     assert problem.allowed
+
+
+def test_the_refusal_of_an_unknown_threshold_names_those_of_the_rule():
+    def allowed(rule):
+        with pytest.raises(InvalidInputError) as refused:
+            changed(shipped(rule_of(rule)), RuleChange(thresholds={"nonsense": 1}))
+        (problem,) = refused.value.problems
+        return problem.allowed
+
+    assert allowed("CheckpointExpired") == "expired_min_count, window_count"
+    assert allowed("Watchdog") == "none: Watchdog has no thresholds"
 
 
 def test_a_change_sets_only_its_own_values_and_raises_the_version():

@@ -177,6 +177,23 @@ def test_a_row_whose_deletion_is_merged_only_with_newer_files_does_not_come_back
     assert len(last.pieces) < 7, "the newer files are merged"
 
 
+def test_files_of_which_none_is_similar_to_the_newer_ones_are_merged_two_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sst, "_LEVEL_BYTES", 0)
+    states = States(StateBackend.SST)
+    row_counts = []
+    for k, keys in enumerate((range(200), range(60), range(59, 79), range(6), ()), start=1):
+        for key in keys:
+            states.value.set(key, k)
+        pieces = states.snapshot(k).pieces
+        row_counts.append([piece.change_count for piece in pieces])
+        assert states.backend.sync_bytes == (pieces[-1].size_bytes if keys else 0), "only the new file is copied"
+
+    # Each file is more than twice as large as all newer ones, so only the last two are merged. They share one row.
+    assert row_counts == [[200], [200, 60], [200, 60, 20], [200, 79, 6], [200, 79, 6]]
+
+
 def test_a_difference_is_at_most_as_large_as_the_log_of_the_same_interval() -> None:
     (_, differences), (_, segments) = _driven(StateBackend.DIFF, 3), _driven(StateBackend.CHANGELOG, 3)
     for of_diff, of_log in zip(differences[1:], segments[1:], strict=True):

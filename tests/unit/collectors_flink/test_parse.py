@@ -336,6 +336,48 @@ def test_what_a_run_was_restored_from_is_read_if_it_is_reported(restored: object
     assert parse.checkpoints(document(answer)).counts.restored_from == expected
 
 
+def _graph(vertices: str, edges: str, **of_vertex: object) -> Topology:
+    """Parse a graph of vertices that have one letter each, listed in this order, with edges such as ``ab``."""
+    ids = {letter: letter * 32 for letter in "abcde"}
+    inputs: dict[str, list[dict[str, object]]] = {letter: [] for letter in vertices}
+    for source, target in edges.split():
+        inputs[target].append({"id": ids[source], "ship_strategy": "HASH"})
+    body = {
+        "vertices": [{"id": ids[v], "name": f"vertex {v}", "parallelism": 2} | of_vertex for v in vertices],
+        "plan": {"nodes": [{"id": ids[v], "inputs": inputs[v]} for v in vertices]},
+    }
+    return parse.topology(document(body))
+
+
+@pytest.mark.parametrize(
+    ("vertices", "edges", "order", "kept"),
+    [
+        ("dcba", "ab bc cd", "abcd", "ab bc cd"),
+        ("dbca", "ab ac bd cd", "abcd", "ab ac bd cd"),
+        ("edcba", "cd ab de", "cadbe", "cd ab de"),
+        # Flink has no cycles. An edge that closes one is left out, because a verdict would follow it for ever.
+        ("abc", "ab bc cb", "abc", "ab bc"),
+        ("ab", "aa ab", "ab", "ab"),
+    ],
+)
+def test_vertices_are_in_topological_order_whatever_their_order_in_the_answer(
+    vertices: str, edges: str, order: str, kept: str
+) -> None:
+    found = _graph(vertices, edges)
+
+    assert "".join(v.id[0] for v in found.vertices) == order
+    assert [f"{e.source[0]}{e.target[0]}" for e in found.edges] == kept.split()
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(None, None), (-1, None), (0, 0), (128, 128)])
+def test_a_highest_parallelism_that_is_not_reported_or_negative_is_not_known(
+    given: int | None, wanted: int | None
+) -> None:
+    of_vertex = {} if given is None else {"maxParallelism": given}
+
+    assert [v.max_parallelism for v in _graph("ab", "ab", **of_vertex).vertices] == [wanted, wanted]
+
+
 def settings(**changes: object) -> Any:
     body = {
         "mode": "exactly_once",

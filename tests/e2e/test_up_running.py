@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import subprocess
 
+import httpx
 import pytest
 
+from backend.cli.running import running_ups
+from backend.settings import load_settings
 from backend.store.wall_clock import WallClock
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import (
@@ -36,6 +39,16 @@ def test_a_folder_in_use_is_refused_in_one_line_and_its_instance_keeps_running(l
 
     assert f"{up.folder} is in use by process {up.process.pid}" in line
     assert up.get("/api/v1/status")["store"] == "ok"
+
+
+def test_commands_of_the_same_user_find_the_live_runtime(live_up):
+    up = live_up()
+
+    (found,) = (one for one in running_ups(load_settings()) if one.process.pid == up.process.pid)
+
+    assert found.url == f"http://127.0.0.1:{up.port}"
+    assert found.runtime_url is not None
+    assert httpx.get(f"{found.runtime_url}/overview", trust_env=False).status_code == 200
 
 
 @pytest.mark.slow

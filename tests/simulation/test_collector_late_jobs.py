@@ -183,7 +183,7 @@ def test_checkpoints_of_a_run_that_began_while_its_job_could_not_be_read_are_cou
     job = ScriptedJob(0, restarts_s=[45.0])
     reading = Reading([job, ScriptedJob(1)], Period(Trouble.HANGING, 44.0, 110.0, job=0))
     reading.run(60)
-    began_ids = {n for n, at_s in job.terminal_of(45.0) if at_s < reading.loop.time()}
+    began_ids = {n for n, at_s in job.terminal_of(45.0, 3_600.0) if at_s < reading.loop.time()}
     read = began_ids & set(reading.checkpoints(0))
     missing = {n for n in began_ids - read if n < min(read)}
     assert len(missing) > 5

@@ -41,6 +41,8 @@ from tests.support.virtual_loop import BEGINNING, VirtualLoop, run_in_virtual_ti
 
 TROUBLED_S = 150.0
 CALM_S = 160.0
+_OVER_S = 2 * (TROUBLED_S + CALM_S)
+"""After this time, the target is not read any more."""
 Key = tuple[str, int, int]
 _GAP = re.compile(r"^checkpoints? (\d+)(?: to (\d+))? left the engine's history", re.MULTILINE)
 
@@ -276,9 +278,10 @@ class Run:
         wanted = {key for key, count in flink.shown_count.items() if count > 1 and not self.schedule.dead}
         for job in flink.jobs:
             for began_s in [job.started_s, *job.restarts_s]:
-                whole = {(job.id, number, flink.ms(at_s)) for number, at_s in job.terminal_of(began_s)}
-                numbers = [number for _, number, _ in whole & stored]
-                wanted |= {key for key in whole if numbers and min(numbers) <= key[1] <= max(numbers)}
+                whole = {(job.id, number, flink.ms(at_s)) for number, at_s in job.terminal_of(began_s, _OVER_S)}
+                if numbers := [number for _, number, _ in whole & stored]:
+                    first, last = min(numbers), max(numbers)
+                    wanted |= {key for key in whole if first <= key[1] <= last}
         return wanted - stored - self.gaps(target)
 
     def gaps(self, target: TargetId) -> set[Key]:
@@ -289,7 +292,7 @@ class Run:
         for (job_id, began_s), job in begun.items():
             started_at = BEGINNING + timedelta(milliseconds=round(began_s * 1000))
             ids = {n for i, at, n in self.store.gaps.get(target, set()) if (i, at) == (job_id, started_at)}
-            found |= {(job_id, number, flink.ms(at_s)) for number, at_s in job.terminal_of(began_s) if number in ids}
+            found |= {(job_id, n, flink.ms(at_s)) for n, at_s in job.terminal_of(began_s, _OVER_S) if n in ids}
         return found
 
     def record(self) -> str:

@@ -76,9 +76,9 @@ class ScriptedJob:
         for number in range(last, first - 1, -1):
             yield number, number * self.interval_s
 
-    def terminal_of(self, began_s: float) -> Iterator[tuple[int, float]]:
-        """Yield the terminal checkpoints of the run that began at ``began_s``: all, or those of its first day."""
-        ended_s = min((r for r in self.restarts_s if r > began_s), default=began_s + 86_400.0)
+    def terminal_of(self, began_s: float, until_s: float) -> Iterator[tuple[int, float]]:
+        """Yield the terminal checkpoints of the run that began at ``began_s``, up to ``until_s``."""
+        ended_s = min([*(r for r in self.restarts_s if r > began_s), until_s])
         yield from self.terminal(ended_s - 0.001)
 
     def shown(self, now_s: float) -> list[tuple[int, float]]:

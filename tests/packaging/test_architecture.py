@@ -27,6 +27,11 @@ _SQL = re.compile(
     r"|(?:FROM|JOIN|INTO) (?:jobs|runs|checkpoints|pressure|targets|rollups|verdicts)\b|ON CONFLICT |RETURNING \w)"
 )
 
+# A module in which none of these occurs has no match of ``_SQL``, no import of SQLAlchemy and no evidence.
+_MAY_CONTAIN = re.compile(
+    r"(?:SELECT|INTO|UPDATE|FROM|CREATE|ALTER|TRUNCATE|SET|JOIN|CONFLICT|RETURNING) |sqlalchemy|JobEvidence"
+)
+
 
 def _layers(container: str) -> list[str]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -76,11 +81,15 @@ class _Module:
 
 @cache
 def _modules() -> list[_Module]:
-    """Read each module of the product once. All syntax trees together would fill the memory."""
+    """Read each module of the product once. All syntax trees together would fill the memory.
+
+    Only modules that may contain something of it are parsed, because parsing all of them takes seconds.
+    """
     read = []
     for package in ("backend", "collectors", "dashboard"):
         for path in sorted(Path(ROOT / package).rglob("*.py")):
-            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            text = path.read_text(encoding="utf-8")
+            nodes = list(ast.walk(ast.parse(text))) if _MAY_CONTAIN.search(text) else []
             imports = [n for n in nodes if isinstance(n, ast.ImportFrom)]
             read.append(
                 _Module(

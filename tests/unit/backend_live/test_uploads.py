@@ -64,16 +64,16 @@ async def _refusal(runtime: LiveRuntime, path: str, status: int, **body: Any) ->
 @pytest.mark.anyio
 async def test_a_live_job_continues_the_run_that_saved_the_file_and_both_commit_what_one_run_commits() -> None:
     runtime = _runtime()
-    runtime.advance_to(100.0)
+    runtime.advance_to(10.0)
     found = await _uploaded(runtime, _file())
     assert (found["job"], found["kind"]) == ("orders", "unaligned checkpoint")
     job = await runtime.start(savepointPath=found["location"], job=_JOB)
-    job.advance_to(104.0)
+    job.advance_to(14.0)
     restored = (await job.get("/checkpoints"))["latest"]["restored"]
     assert (restored["id"], restored["external_path"]) == (found["id"], found["location"])
     told = await job.get("")
-    assert (told["state"], told["start-time"]) == ("FINISHED", ORIGIN_MS + 100_000), "the job began when it was started"
-    assert told["now"] == ORIGIN_MS + 104_000, "it keeps up with the clock"
+    assert (told["state"], told["start-time"]) == ("FINISHED", ORIGIN_MS + 10_000), "the job began when it was started"
+    assert told["now"] == ORIGIN_MS + 14_000, "it keeps up with the clock"
     whole = simulate(load_job_document(_JOB), duration_us=4_000_000).to_json()
     ledger = job.job.engine._engine.ledger  # type: ignore[attr-defined]
     assert (ledger.committed_count, f"{ledger.folded:016x}") == (whole["committed_records"], whole["committed_hash"])

@@ -40,9 +40,9 @@ def _charts(fake, job: str, theme):
     yield pressure.backpressure(BackpressureOut(vertices=made.pressure, as_of=NOW), theme=theme)
     for checkpoint in made.checkpoints[-2:]:
         ids = [v.vertex_id for v in checkpoint.vertices]
+        model = front_of(fake, job, checkpoint)
         for opened in ([], ids[-1:], ids):
             yield gantt.gantt(checkpoint, theme=theme, opened=opened, sort="finish")
-            model = front_of(fake, job, checkpoint)
             for share in (0, 0.5, 1):
                 yield front.draw(model, share * model.end_ms, front.FrontView(theme, opened=opened))
         progress = fake._answer("GET", f"jobs/{job}/runs/r/checkpoints/{checkpoint.checkpoint_id}/progress", b"")

@@ -77,8 +77,8 @@ def pytest_collection_finish() -> None:
 
     A process of the whole suite holds millions of objects (tests, modules, results of fixtures). Python would look
     through all of them again and again while a test makes many objects, which took three times the time of the test.
+    The garbage of the collection is excluded too, because finding it takes longer than it is worth.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 200)
 

@@ -187,12 +187,15 @@ AREAS = {
     "docs": ("packaging/*", "conformance/test_protocol_document.py"),
 }
 
-# They run whole jobs, terminals or thousands of drawn cases, and took a third of the time of the quick selection.
+# They run whole jobs, terminals or thousands of drawn cases, and took a large part of the time of the quick selection.
 _NOT_QUICK = (
+    "!conformance/test_continued_jobs.py",
     "!conformance/test_endings_of_a_running_flink.py",
     "!contract/test_diagnose_recordings.py",
     "!contract/test_diagnose_watch.py",
+    "!contract/test_runtime_measurements.py",
     "!contract/test_runtime_rest_shapes.py",
+    "!property/test_advice_properties.py",
     "!property/test_analysis_arrays.py",
     "!property/test_analysis_sentences_that_count.py",
     "!property/test_analysis_verdict_properties.py",
@@ -204,6 +207,7 @@ _NOT_QUICK = (
     "!unit/backend_cli/test_saved_checkpoints.py",
     "!unit/backend_cli/test_what_if.py",
     "!unit/backend_experiments/*",
+    "!unit/backend_services/simulations/test_cap_curves.py",
     "!unit/backend_services/simulations/test_catalog.py",
     "!unit/backend_services/simulations/test_simulating.py",
     "!unit/backend_services/whatif/test_confirming.py",
@@ -213,12 +217,10 @@ QUICK = (
     "unit/**",
     "property/*",
     "conformance/*",
-    "contract/test_advice_recordings.py",
     "contract/test_diagnose_*.py",
     "contract/test_flink_faults.py",
     "contract/test_flink_polling.py",
     "contract/test_pages_*.py",
-    "contract/test_public_cases_drawn.py",
     "contract/test_runtime_*.py",
     "packaging/test_*_document.py",
     "packaging/test_architecture.py",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import TracebackType
 from typing import Any
 
 import httpx
 from dash.development.base_component import Component
 
-from dashboard.role import create_app
+from dashboard.app import content_security_policy, create_dash
+from dashboard.asgi import DashboardApp
+from dashboard.client import ApiClient
 from tests.support.fake_api import FakeApi
 
 _UPDATE = "/ui/_dash-update-component"
@@ -18,12 +21,42 @@ LOOK = {"look.data": {"theme": "light", "zone": "UTC"}}
 """The inputs of all pages for a viewer who chose the light theme and UTC."""
 
 
+class _Application:
+    """The application of all tests of a process. Creating one takes longer than most tests.
+
+    It keeps nothing between requests but what its client keeps of answers, and that is dropped for each test.
+    """
+
+    def __init__(self) -> None:
+        self._fake: FakeApi | None = None
+        self._client = ApiClient(transport=httpx.MockTransport(self._handle), base_url="http://api.test")
+        dash = create_dash(self._client, has_login=False)
+        policy = content_security_policy(dash)
+        self._served = DashboardApp(dash.server, content_security_policy=policy, close=self._client.close)
+
+    def over(self, fake: FakeApi) -> DashboardApp:
+        """Return the application over a fake API."""
+        self._fake = fake
+        self._client._kept.clear()
+        return self._served
+
+    def _handle(self, request: httpx.Request) -> httpx.Response:
+        assert self._fake is not None
+        return self._fake.handle(request)
+
+
+_application = cache(_Application)
+
+
 class DashCalls:
-    """The dashboard over a fake API. A test calls its callbacks through its ASGI application."""
+    """The dashboard over a fake API. A test calls its callbacks through its ASGI application.
+
+    One fake API is served at a time: that of the newest instance.
+    """
 
     def __init__(self, fake: FakeApi) -> None:
         self.fake = fake
-        self.app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
+        self.app = _application().over(fake)
         transport = httpx.ASGITransport(app=self.app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://ui.test")
         self._dependencies: list[dict[str, Any]] = []

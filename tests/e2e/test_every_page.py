@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 
 from dashboard import routes
 from dashboard.routes import PageKind
-from tests.support.browsing import SharedBrowser, Weight, opened, settle, show_whole, small_targets
+from tests.support.browsing import SharedBrowser, Weight, clock_of, opened, settle, show_whole, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.page_faults import accessibility_faults, lasting_layout_faults, layout_faults
 from tests.support.page_register import HEIGHT, PAGES, Example, StandingClock, begin, every_page_api, resize, show
@@ -144,7 +144,7 @@ def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live
                 loaded = weight.shifts() if tick == 1 else loaded
                 # The checkpoint in progress goes on, and later the next one begins.
                 clock.advance(seconds=_TICK_S)
-                page.clock.set_fixed_time(clock())
+                clock_of(page).set_fixed_time(clock())
                 ticks += 1
                 # The login page is no page of Dash and has no ticks.
                 page.evaluate("n => window.dash_clientside?.set_props('tick', {n_intervals: 1000 + n})", ticks)

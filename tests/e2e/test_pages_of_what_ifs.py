@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from backend.contracts.whatif import Tier
-from tests.support.browsing import focus, opened, overflowing
+from tests.support.browsing import clock_of, focus, opened, overflowing
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.waiting import until
@@ -107,17 +107,17 @@ def test_a_dry_run_says_what_would_happen_before_anything_is_sent_and_the_dialog
 def test_the_answer_of_a_better_tier_takes_the_place_of_that_of_closed_formulas_when_it_is_ready(browser, site, fake):
     fake.what_ifs.tier = Tier.FORMULAS
     with opened(browser, site) as (page, watch):
-        page.clock.install()
+        clock_of(page).install()
         page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
         said = page.locator("#whatif-said")
         expect(said).to_contain_text("Predicted by the closed formulas")
         expect(said).to_contain_text("takes the better answer as soon as it is ready")
         fake.what_ifs.tier = Tier.FAST
-        page.clock.run_for(5_000)
+        clock_of(page).run_for(5_000)
         expect(said).to_contain_text("The fast simulation is ready now, and its answer replaced that of the closed")
         expect(said).not_to_contain_text("as soon as it is ready")
         asked = fake.requests.count("POST /api/v1/jobs/jruntime/whatif")
-        page.clock.run_for(20_000)
+        clock_of(page).run_for(20_000)
         assert fake.requests.count("POST /api/v1/jobs/jruntime/whatif") - asked <= 1
         assert watch.found == []
 
@@ -188,13 +188,13 @@ def test_a_page_is_shown_even_if_one_of_its_awaited_parts_gets_no_content(browse
 def test_a_page_that_is_opened_while_the_api_is_away_fills_itself_when_it_is_back(browser, site, fake):
     fake.is_down = True
     with opened(browser, site) as (page, _):
-        page.clock.install()
+        clock_of(page).install()
         page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
         expect(page.locator("#whatif-message")).to_contain_text("It refreshes automatically.")
-        page.clock.run_for(4_000)
+        clock_of(page).run_for(4_000)
         expect(page.locator("#whatif-message")).to_contain_text("It refreshes automatically.")
         fake.is_down = False
-        page.clock.run_for(4_000)
+        clock_of(page).run_for(4_000)
         expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned, checkpoints would take")
         expect(page.get_by_role("slider", name="Interval")).to_be_visible()
         expect(page.locator("#whatif-message")).to_be_empty()
@@ -203,11 +203,11 @@ def test_a_page_that_is_opened_while_the_api_is_away_fills_itself_when_it_is_bac
         told = fake.requests.count("GET /api/v1/status")
         sent: list[str] = []
         page.on("request", lambda request: sent.append(request.post_data or ""))
-        page.clock.run_for(10_000)
+        clock_of(page).run_for(10_000)
 
         # The requests of a later tick follow those of the retries, so these have been sent and answered by then.
         def is_over() -> bool:
-            page.clock.run_for(1_000)
+            clock_of(page).run_for(1_000)
             return fake.requests.count("GET /api/v1/status") > told
 
         until(is_over, "a tick after the retries")

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
+    Error,
     Locator,
     Page,
     Playwright,
@@ -39,6 +41,8 @@ _FLAGS = (
 # Other tests may use the same two cores, so that a page may be slow. A wait that cannot succeed still ends soon enough.
 _PATIENCE_MS = 180_000.0
 LAPTOP = (1366, 768)
+_WITH_CLOCK: set[int] = set()
+"""The open pages whose clock was set."""
 _FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>{fonts}</dir><cachedir>{cache}</cachedir></fontconfig>
@@ -61,9 +65,6 @@ def required_chromium() -> str:
     if found is None:
         raise SystemExit("no Chromium is installed: nothing is measured")
     return found
-
-
-_HAS_OWN_CLOCK = "() => '__pwClock' in globalThis"
 
 
 class Browser:
@@ -214,15 +215,28 @@ def opened(
         expect.set_options(timeout=_PATIENCE_MS)
         yield page, Watch(page)
     finally:
-        stored = {"origin": base_url, "storageTypes": "cookies,local_storage"}
-        context.new_cdp_session(page).send("Storage.clearDataForOrigin", stored)
-        context.clear_cookies()
-        context.clear_permissions()
-        has_own_clock = page.evaluate(_HAS_OWN_CLOCK)
-        page.close()
-        if has_own_clock:
-            # Playwright has no other way to give a context its real clock back.
-            browser.close()
+        is_clean = False
+        try:
+            stored = {"origin": base_url, "storageTypes": "cookies,local_storage"}
+            context.new_cdp_session(page).send("Storage.clearDataForOrigin", stored)
+            context.clear_cookies()
+            context.clear_permissions()
+            page.close()
+            is_clean = id(page) not in _WITH_CLOCK
+        except Error:
+            # The page has crashed, or the test has closed it.
+            pass
+        finally:
+            _WITH_CLOCK.discard(id(page))
+            if not is_clean:
+                # There is no other way to give a context its real clock back.
+                browser.close()
+
+
+def clock_of(page: Page) -> Any:
+    """Return the clock of a page in ``opened``. Its context has it for all its pages, so the page is its last one."""
+    _WITH_CLOCK.add(id(page))
+    return page.clock
 
 
 def go(page: Page, path: str) -> None:

@@ -18,7 +18,7 @@ from backend.contracts.simulations import SimulationIn
 from backend.domain.verdict import Health
 from dashboard import lab_address
 from dashboard.routes import PageKind
-from tests.support.browsing import count_requests, go, settle, show_whole
+from tests.support.browsing import clock_of, count_requests, go, settle, show_whole
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, FAILED_BATCH, add_spark
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
@@ -184,7 +184,7 @@ def every_page_api(now: Callable[[], datetime], made: type[LargeJobApi] = LargeJ
 
 def begin(page: Page, *, width: int, theme: str = "light") -> None:
     """Open the fleet at the time ``NOON``. ``show`` then opens pages without loading the application again."""
-    page.clock.set_fixed_time(NOON)
+    clock_of(page).set_fixed_time(NOON)
     page.set_viewport_size({"width": width, "height": HEIGHT})
     count_requests(page)
     page.goto("/ui/")

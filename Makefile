@@ -121,7 +121,7 @@ COMPILED := build/compiled
 compiled: install-dev
 	@mkdir -p build && if [ ! -f $(COMPILED) ] || [ $(VENV)/.installed-dev -nt $(COMPILED) ] \
 		|| [ $$(find backend collectors dashboard tests -name '*.py' -newer $(COMPILED) | wc -l) -gt 50 ]; then \
-		$(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1; touch $(COMPILED); fi
+		$(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1 && touch $(COMPILED); fi
 
 test-quick: install-dev
 	$(BIN)/ruff check .

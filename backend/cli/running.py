@@ -128,9 +128,9 @@ def _read(file: Path) -> RunningUp | None:
             folder=str(document["folder"]),
             ready_at=float(document["ready_at"]),
             process=process,
-            runtime_url=None if runtime is None else str(runtime),
+            runtime_url=runtime if isinstance(runtime, str) and runtime.startswith("http://") else None,
         )
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return up if is_running(process) else None
 

@@ -106,10 +106,10 @@ def _found_address(settings: Settings) -> tuple[str, str]:
 
     usual = f"http://127.0.0.1:{settings.runtime_port}/runtime/v1"
     if "runtime_port" in settings.model_fields_set:
-        return usual, _FIX
+        return usual, "start it with `barrierscope runtime`, or unset BARRIERSCOPE_RUNTIME_PORT to use a running `up`"
     newest = chosen(running_ups(settings), option="--runtime", with_runtime=True)
     if newest is None or newest.runtime_url is None:
-        return usual, f"no `up` of this user runs live jobs; {_FIX}"
+        return usual, f"no `up` of this user announces live jobs; {_FIX}"
     return newest.runtime_url, _FIX
 
 

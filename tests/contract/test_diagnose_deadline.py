@@ -20,11 +20,11 @@ JOBS = 30
 
 
 class ManyJobs(RecordedFlink):
-    """A recorded Flink whose job is there ``job_count`` times, and which takes a while for each answer."""
+    """A recorded Flink whose job is there ``JOBS`` times, and which takes a while for each answer."""
 
-    def __init__(self, clock, *, takes_s: float, job_count: int = JOBS) -> None:
+    def __init__(self, clock, *, takes_s: float) -> None:
         super().__init__(RECORDINGS / "B2", 58.0)
-        self.clock, self.takes_s, self.job_count = clock, takes_s, job_count
+        self.clock, self.takes_s = clock, takes_s
 
     def answer(self, path):
         self.clock._skipped_s += self.takes_s
@@ -32,7 +32,7 @@ class ManyJobs(RecordedFlink):
         if path == "/jobs/overview":
             status, body = super().answer(path)
             row = next(r for r in body["jobs"] if r["jid"] == own)
-            return status, {"jobs": [row | {"jid": f"{n:032x}", "name": f"job-{n}"} for n in range(self.job_count)]}
+            return status, {"jobs": [row | {"jid": f"{n:032x}", "name": f"job-{n}"} for n in range(JOBS)]}
         if not path.startswith("/jobs/"):
             return super().answer(path)
         asked = path.split("/")[2]
@@ -75,11 +75,11 @@ def test_the_jobs_that_were_not_read_in_time_are_counted_and_the_others_diagnose
 
 
 def test_with_enough_time_every_job_is_read(clock, capsys):
-    with served(ManyJobs(clock, takes_s=0.0, job_count=8)) as url:
+    with served(ManyJobs(clock, takes_s=0.0)) as url:
         assert diagnose.run(url, job=None, output_format="json", is_quick=True, deadline_s=600.0) == 0
 
     answer = json.loads(capsys.readouterr().out)
-    assert len(answer["jobs"]) == 8
+    assert len(answer["jobs"]) == JOBS
     assert not any("--deadline" in limit for limit in answer["limits"])
 
 

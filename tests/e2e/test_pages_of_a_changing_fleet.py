@@ -86,7 +86,7 @@ def test_a_tab_over_a_fleet_with_churn_shows_the_right_rows_and_its_memory_is_bo
             used.append(tab.uses())
         ids = list(fake.jobs)
         # The rows that were drawn before the last change are those of an older list until the page reads again.
-        until(lambda: _drawn(page) == ids[: len(_drawn(page))], "the rows are those of the newest list")
+        until(lambda: (drawn := _drawn(page)) and drawn == ids[: len(drawn)], "the rows are those of the newest list")
         assert _whole_list(page) == ids
         assert watch.found == []
     print("\n" + "\n".join(f"{heap:.1f} MiB, {nodes:.0f} nodes, {ears:.0f} listeners" for heap, nodes, ears in used))

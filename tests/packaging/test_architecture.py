@@ -29,7 +29,7 @@ _SQL = re.compile(
 
 # A module in which none of these occurs has no match of ``_SQL``, no import of SQLAlchemy and no evidence.
 _MAY_CONTAIN = re.compile(
-    r"(?:SELECT|INTO|UPDATE|FROM|CREATE|ALTER|TRUNCATE|SET|JOIN|CONFLICT|RETURNING) |sqlalchemy|JobEvidence"
+    r"\b(?:SELECT|INTO|UPDATE|FROM|CREATE|ALTER|DROP|TRUNCATE|SET|JOIN|CONFLICT|RETURNING)\b|sqlalchemy|JobEvidence"
 )
 
 

@@ -48,7 +48,7 @@ def test_a_change_of_any_compiled_file_and_another_compiler_give_another_folder(
     assert len(files) >= 5
     assert len(found) == len(files) + 2
     assert compiled_cache.digest_of(code, "1.0") == before
-    (code / "passed.py").write_text("")
+    (code / "throughput.py").write_text("")
     assert compiled_cache.digest_of(code, "1.0") == before
 
 

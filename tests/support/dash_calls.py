@@ -40,6 +40,10 @@ class _Application:
         self._client._kept.clear()
         return self._served
 
+    def is_over(self, fake: FakeApi) -> bool:
+        """Return whether the application is over this fake API."""
+        return self._fake is fake
+
     def _handle(self, request: httpx.Request) -> httpx.Response:
         assert self._fake is not None
         return self._fake.handle(request)
@@ -76,6 +80,7 @@ class DashCalls:
         The callback has the output ``output`` and the input ``by``, both written as ``id.property``. ``values`` are
         the values of its inputs and states. Inputs and states without a value are null.
         """
+        assert _application().is_over(self.fake), "a newer instance serves its fake API now"
         body = request_of(self._dependencies, output, values, by=by)
         answer = await self.http.post(_UPDATE, content=json.dumps(body), headers={"Content-Type": "application/json"})
         if answer.status_code == 204:

@@ -146,3 +146,19 @@ def test_a_file_of_an_older_version_has_no_live_runtime(no_running_up):
     (up,) = running_ups(load_settings())
 
     assert (up.url, up.runtime_url) == (_URL, None)
+
+
+@pytest.mark.parametrize("runtime_url", ["", [], {}, 7, "127.0.0.1:12"])
+def test_a_file_with_an_address_that_is_none_has_no_live_runtime(no_running_up, runtime_url):
+    file = _leave(no_running_up, "up-1.json", _up(_URL))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"runtime_url": runtime_url}))
+
+    (up,) = running_ups(load_settings())
+
+    assert (up.url, up.runtime_url) == (_URL, None)
+
+
+def test_a_file_of_nothing_but_brackets_is_passed_over(no_running_up):
+    _leave(no_running_up, "up-1.json", _up(_URL)).write_text("[" * 60_000)
+
+    assert running_ups(load_settings()) == []

@@ -259,7 +259,9 @@ def test_without_an_up_with_live_jobs_the_usual_address_is_asked_and_the_error_s
         assert run(["start", "healthy"]) == 1
 
     assert asked == [f"{_USUAL_URL}/jobs"]
-    assert f"{_USUAL_URL} does not answer (refused); no `up` of this user announces live jobs; start it" in _error(capsys)
+    assert f"{_USUAL_URL} does not answer (refused); no `up` of this user announces live jobs; start it" in _error(
+        capsys
+    )
 
 
 def test_an_up_that_was_killed_is_not_asked(asked, capsys, monkeypatch):
@@ -277,6 +279,6 @@ def test_an_address_or_port_that_is_given_wins_over_the_running_up(asked, capsys
         assert "no `up` of this user" not in _error(capsys)
         monkeypatch.setenv("BARRIERSCOPE_RUNTIME_PORT", "18050")
         assert run(["start", "healthy"]) == 1
-        assert "no `up` of this user" not in _error(capsys)
+        assert "(refused); start it with `barrierscope runtime`, or unset BARRIERSCOPE_RUNTIME_PORT" in _error(capsys)
 
     assert asked == ["http://other:1/runtime/v1/jobs", f"{_USUAL_URL}/jobs"]

@@ -432,7 +432,7 @@ def test_a_checkpoint_that_supersedes_another_is_completed(which: Barrier) -> No
 
 def test_a_capped_checkpoint_that_fits_starts_with_the_last_barrier() -> None:
     keeper = _capped(_Room(60, 40))
-    assert keeper.barrier(0, CAP, 0) == [Began(CAP), SetStallTimer(), Close(0)]
+    assert keeper.barrier(0, CAP, 0) == [Began(CAP), SetStallTimer(100), Close(0)]
     assert keeper.recheck(0) == []
     snapshot = [Persist(), Snapshot(CAP)]
     assert keeper.barrier(1, CAP, 0) == [Close(1), *snapshot, Reopen(0), Reopen(1), Ended()]

@@ -70,7 +70,7 @@ def test_as_much_output_is_overtaken_as_the_input_leaves_room_for(
         decided=told.append,
     )
     commands = protocol.barrier(0, _UC, 0)
-    begun = [Began(_UC), SetStallTimer(), Close(0)]
+    begun = [Began(_UC), SetStallTimer(1_000), Close(0)]
     if action is None:
         assert (commands, told) == (begun, [])
         return

@@ -71,6 +71,11 @@ class Decoder(Protocol):
         ...
 
 
+def bytes_of(left: list[Element], record_bytes: int) -> int:
+    """Return the total size of elements. ``record_bytes`` is the size of each one, or 0 if the sizes may differ."""
+    return len(left) * record_bytes if record_bytes else sum(element.size_bytes for element in left)
+
+
 class ByteDecoder:
     """Decodes elements from bytes, one buffer at a time. The contents of a received buffer never change."""
 
@@ -118,7 +123,7 @@ class ByteDecoder:
         return len(self._data) - self._at(left)
 
     def _at(self, left: list[Element]) -> int:
-        return self._whole - sum(element.size_bytes for element in left)
+        return self._whole - bytes_of(left, self.record_bytes)
 
 
 class InputChannel:

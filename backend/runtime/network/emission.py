@@ -33,8 +33,12 @@ class Output:
     @property
     def queued(self) -> tuple[int, int]:
         """Number of buffers and number of bytes queued in the subpartitions of this edge."""
-        subpartitions = self.pool.subpartitions
-        return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
+        return sum(s.data_count for s in self.pool.subpartitions), self.queued_bytes
+
+    @property
+    def queued_bytes(self) -> int:
+        """Number of bytes queued in the subpartitions of this edge."""
+        return sum([s.queued_bytes for s in self.pool.subpartitions])
 
 
 class Emission:

@@ -129,6 +129,8 @@ class RemoteChannel(InputChannel):
         self._floating_free = 0
         self._required = exclusive
         self._queued_bytes = 0
+        self._front_bytes = 0
+        """Number of the queued bytes that arrived before the newest barrier (CAP-1)."""
         self._queued_count = 0
         self._last_announcement_us = 0
         self._round = 0
@@ -245,6 +247,7 @@ class RemoteChannel(InputChannel):
                 # A newer barrier may overtake an older one. When the older one arrives later, the boundary of the
                 # in-flight data stays at the newer one (UC-3, CAP-3).
                 self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
+                self._front_bytes = self._queued_bytes
                 self._arrived_at[event.checkpoint_id] = self._arrivals
                 if len(self._arrived_at) > _BARRIERS_KEPT:
                     del self._arrived_at[next(iter(self._arrived_at))]
@@ -263,8 +266,10 @@ class RemoteChannel(InputChannel):
             return self._priority.popleft()[1]
         if not self._queue:
             return None
-        item = self._queue.popleft()[1]
+        number, item = self._queue.popleft()
         if isinstance(item, DataBuffer):
+            if number < self._barrier_arrivals[1]:
+                self._front_bytes -= len(item.data)
             self._queued_bytes -= len(item.data)
             self._queued_count -= 1
             self.bytes_received += len(item.data)
@@ -320,10 +325,8 @@ class RemoteChannel(InputChannel):
         return bool(self._queue) and self._queue[0][0] < self._barrier_arrivals[1]
 
     def front_bytes(self, checkpoint_id: int) -> int:
-        arrived_id, arrived_at = self._barrier_arrivals
-        limit = arrived_at if arrived_id == checkpoint_id else self._arrivals + 1
-        queued = sum(len(item.data) for number, item in self._queue if number < limit and isinstance(item, DataBuffer))
-        return super().front_bytes(checkpoint_id) + queued
+        has_arrived = self._barrier_arrivals[0] == checkpoint_id
+        return super().front_bytes(checkpoint_id) + (self._front_bytes if has_arrived else self._queued_bytes)
 
     @property
     def exclusive_size(self) -> int:

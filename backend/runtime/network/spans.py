@@ -12,6 +12,7 @@ from __future__ import annotations
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.core.elements import RECORD_BYTES_MIN, Element, Record
 from backend.runtime.network.buffers import Data, OutputPool, Subpartition
+from backend.runtime.network.channel import bytes_of
 
 
 class Span:
@@ -154,4 +155,4 @@ class SpanDecoder:
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
         """Return the number of bytes that ``unconsumed`` would return."""
-        return sum(element.size_bytes for element in left) + self._begun_bytes
+        return bytes_of(left, self.record_bytes) + self._begun_bytes

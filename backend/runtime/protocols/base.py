@@ -65,7 +65,13 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class SetStallTimer:
-    """Call the protocol's ``timer`` once no data has moved for the stall time of the cap (CAP-2)."""
+    """Call the protocol's ``timer`` once no data has moved for the stall time of the cap (CAP-2).
+
+    ``input_bytes_max``: the snapshot cannot start while more input than this is in front of the cuts, so ``recheck``
+    would do nothing. None if there is no such bound.
+    """
+
+    input_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Capped:
         commands: list[Command] = []
         if self._barrier is None:
             self._barrier = barrier
-            commands += [Began(barrier), SetStallTimer()]
+            commands += [Began(barrier), SetStallTimer(self._cap_bytes)]
         self._arrived.add(channel)
         if barrier.is_blocking:
             self._blocked.add(channel)

@@ -70,10 +70,13 @@ class Capping:
 
     def _in_flight(self) -> InFlight:
         """Return the bytes that would be persisted if the checkpoint started now (CAP-1)."""
-        task, pending = self._task, self._current_id()
-        waiting = sum(channel.front_bytes(pending) for channel in task.gate.channels)
-        overtakable = sum(output.queued[1] for output in task.outputs if output.can_overtake)
-        return InFlight(waiting, overtakable)
+        overtakable = sum([output.queued_bytes for output in self._task.outputs if output.can_overtake])
+        return InFlight(self.input_bytes(), overtakable)
+
+    def input_bytes(self) -> int:
+        """Return the bytes of input in front of the cuts of the newest checkpoint that are not processed."""
+        pending = self._current_id()
+        return sum([channel.front_bytes(pending) for channel in self._task.gate.channels])
 
 
 def may_poll(channel: InputChannel) -> bool:

@@ -76,6 +76,7 @@ class TaskCheckpointing:
         self.start_delay_gauge_us = 0
         self._gauged_id = 0
         self.is_waiting_for_room = False
+        self._input_bytes_max: int | None = None
         self.channel_state = writer_of(task)
         self._snapshots = Snapshots(task, self._give_up, self.channel_state)
         self._arriving = -1
@@ -135,6 +136,7 @@ class TaskCheckpointing:
             self._note_arrival(run, index)
         self._arriving = index
         self._execute(self._keeper().barrier(index, barrier, self._env.now), barrier.checkpoint_id)
+        self._watch()
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
         """Handle a barrier that was read from a channel."""
@@ -149,6 +151,7 @@ class TaskCheckpointing:
         self._snapshots.log(k, Kind.BARRIER_RECEIVED, channel=channel.key)
         self._arriving = channel.index
         self._execute(self._keeper().barrier(channel.index, barrier, self._env.now), k)
+        self._watch()
         if run is None and k in self._snapshots.runs:
             self._env.faults.passed("task.after-first-barrier", task.name)
         elif run is None and k > self._gauged_id:
@@ -185,6 +188,7 @@ class TaskCheckpointing:
                 self._note_arrival(run, channel.index)
         keeper = self._keeper()
         self._execute(keeper.end_of_partition(channel.index, self._env.now), keeper.current_id)
+        self._watch()
 
     def abort(self, checkpoint_id: int) -> None:
         """Give up the checkpoint, because the coordinator aborted it (CO-11). Runs as a mail."""
@@ -236,6 +240,20 @@ class TaskCheckpointing:
             for run in self._snapshots.runs.values():
                 if run.is_counting and channel.index in run.arrived:
                     run.measured.repeatable_records += 1
+
+    def unwatched_bytes(self) -> int:
+        """How many bytes of input can be processed before ``processed`` has something to do, if it is watching.
+
+        As long as the input in front of the cuts alone exceeds the cap, the waiting checkpoint cannot start (CAP-3).
+        """
+        if self._input_bytes_max is None or not self.is_waiting_for_room or self._is_counting():
+            return 0
+        unwatched = self._capping.input_bytes() - self._input_bytes_max - 1
+        if unwatched <= 0:
+            # No more input is added in front of the cuts, so this need not be computed again for this checkpoint.
+            self._input_bytes_max = None
+            return 0
+        return unwatched
 
     @property
     def is_pending(self) -> bool:
@@ -297,8 +315,9 @@ class TaskCheckpointing:
                 task.gate.channels[index].convert_to_priority(k)
             case SetTimer(at_us=at_us):
                 self._env.scheduler.at(at_us, EventClass.TIMER, self._mail_timer, k)
-            case SetStallTimer():
+            case SetStallTimer(input_bytes_max=input_bytes_max):
                 self.is_waiting_for_room = True
+                self._input_bytes_max = input_bytes_max
                 task.gate.may_poll = may_poll
                 self._watch()
                 self._watch_for_stall((k, -1))
@@ -337,7 +356,20 @@ class TaskCheckpointing:
         return run
 
     def _watch(self) -> None:
-        self.is_watching = self.is_waiting_for_room or any(r.is_counting for r in self._snapshots.runs.values())
+        is_due = self.is_waiting_for_room and self._has_every_barrier()
+        self.is_watching = is_due or self._is_counting()
+
+    def _is_counting(self) -> bool:
+        return any(run.is_counting for run in self._snapshots.runs.values())
+
+    def _has_every_barrier(self) -> bool:
+        """Return whether data that moves may start the pending checkpoint, because no barrier is missing (CAP-3, UL-3).
+
+        If it is unknown, return True.
+        """
+        pending = self._keeper().pending_id
+        run = None if pending is None else self._snapshots.runs.get(pending)
+        return run is None or all(c.is_ended or c.index in run.arrived for c in self._task.gate.channels)
 
     def _clock_us(self, barrier: Barrier) -> int:
         """Return the time from which the alignment timeout counts (AT-1, AT-14), in virtual microseconds."""

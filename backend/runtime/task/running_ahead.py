@@ -113,8 +113,8 @@ class RunningAhead:
         self._end = 0
         """The number of elements that were left in the buffer when ``_records`` was filled."""
 
-    def plan(self, channel: InputChannel, at_us: int) -> int:
-        """Plan steps for the next records of a buffer, from ``at_us`` on.
+    def plan(self, channel: InputChannel, at_us: int, most_bytes: int | None = None) -> int:
+        """Plan steps for the next records of a buffer, from ``at_us`` on, and for at most ``most_bytes`` of them.
 
         Return the time of the step after the plan.
         """
@@ -128,7 +128,10 @@ class RunningAhead:
             self._elements = elements
             self._end = left
             self._look_at(_alike(elements, channel.record_bytes))
-        return self._planned(at, len(self._records) - at, at_us)
+        most = len(self._records) - at
+        if most_bytes is not None:
+            most = min(most, most_bytes // max(1, self._size))
+        return self._planned(at, most, at_us)
 
     def plan_source(self, source: Source, before_us: int, at_us: int) -> int:
         """Plan steps for the due records of a source, from ``at_us`` to before ``before_us``.

@@ -384,15 +384,20 @@ class Task:
 
     def _plan(self, ahead: RunningAhead, at_us: int) -> int:
         """Plan steps from ``at_us`` on if possible. Return the time of the next step that is an event."""
-        if self.emission.is_blocked or self.checkpointing.is_watching:
+        if self.emission.is_blocked:
             return at_us
         for pool in self._pools:
             if not pool.is_available:
                 return at_us
+        channel, is_watching = self.gate.current, self.checkpointing.is_watching
         if self.sourcing is not None:
-            return self.sourcing.plan(ahead, at_us)
-        channel = self.gate.current
-        return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
+            return at_us if is_watching else self.sourcing.plan(ahead, at_us)
+        if channel is None or self.event_time.is_firing:
+            return at_us
+        if not is_watching:
+            return ahead.plan(channel, at_us)
+        most_bytes = self.checkpointing.unwatched_bytes()
+        return ahead.plan(channel, at_us, most_bytes) if most_bytes else at_us
 
     def count_in(self, count: int) -> None:
         """Increase the number of records taken from the input by ``count``, because planned steps processed them."""

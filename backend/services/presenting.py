@@ -57,7 +57,9 @@ def counts_out(run: RunRecord, taken: Taken | None = None) -> api.CountsOut | No
         return None
     origin, out = run.counts.restored_from, None
     if origin is not None:
-        found = {} if taken is None else {"job_id": taken.job_id, "run_id": taken.run_id, "job": taken.job}
+        found = {} if taken is None else {"job_id": taken.job_id, "run_id": taken.run_id}
+        if taken is not None and origin.job is None:
+            found["job"] = taken.job
         link = None if taken is None else checkpoint_link(taken.job_id, taken.run_id, origin.checkpoint_id)
         out = api.RestoredFromOut.of(origin, link=link, **found)
     return api.CountsOut.of(run.counts, failed_unlisted=run.failed_unlisted_count, restored_from=out)

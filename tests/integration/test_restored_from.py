@@ -7,10 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from backend.domain.checkpoint import RestoredFrom
+from backend.domain.checkpoint import CheckpointStatus, RestoredFrom
 from backend.domain.ids import EngineRunId
+from backend.domain.target import TargetOrigin
 from backend.store.jobs.restored import taken_by
 from backend.store.postgres.connections import reading
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, completed, job, observation
 from tests.support.serving import api_over, asking
 
@@ -43,6 +45,74 @@ async def test_a_location_names_the_run_that_took_the_checkpoint(engine, writer,
     async with reading(engine) as connection:
         taken = await taken_by(connection, origin)
     assert (None if taken is None else taken.job) == ("before" if is_found else None)
+
+
+_ZEROS = "0" * 32
+_FOLDER = f"s3://bucket/{_ZEROS}"
+_ORIGIN = RestoredFrom(7, False, f"{_FOLDER}/chk-7")
+
+
+def _run(name, path=None, *, status=CheckpointStatus.COMPLETED, started_at=NOW - timedelta(hours=2)):
+    """Build a run of Flink's application mode with high availability, in which every job has the same id."""
+    taken = completed(7)
+    taken = replace(taken, header=replace(taken.header, external_path=path, status=status))
+    return replace(job([taken], name=name), engine_run_id=EngineRunId(_ZEROS), started_at=started_at)
+
+
+async def _taken(engine, origin, restored_at):
+    async with reading(engine) as connection:
+        taken = await taken_by(connection, origin, restored_at)
+    return None if taken is None else taken.job
+
+
+@pytest.mark.parametrize(
+    ("run", "is_found"),
+    [
+        (_run("before", f"{_FOLDER}/chk-7"), True),
+        (_run("before", f"{_FOLDER}/chk-7/"), True),
+        (_run("before", f"{_FOLDER}/chk-7/_metadata"), True),
+        (_run("before", f"s3:/bucket/{_ZEROS}/chk-7"), True),
+        (_run("before"), True),
+        (_run("before", ""), True),
+        (_run("stranger", f"s3://other/{_ZEROS}/chk-7"), False),
+        (_run("stranger", status=CheckpointStatus.FAILED), False),
+        (_run("later", f"{_FOLDER}/chk-7", started_at=NOW + timedelta(seconds=1)), False),
+        (_run("before", f"{_FOLDER}/chk-7", started_at=NOW), True),
+    ],
+)
+async def test_a_run_took_the_checkpoint_only_if_path_and_time_agree(engine, writer, target, run, is_found):
+    await writer.write(observation(target, run))
+    assert await _taken(engine, _ORIGIN, NOW) == ("before" if is_found else None)
+
+
+async def test_of_two_runs_with_the_same_id_and_path_none_is_named(engine, writer, target):
+    new = NewTarget(url="http://other:8081", name="other", origin=TargetOrigin.API)
+    second_target = (await TargetRepository(engine).add(new, at=NOW)).id
+    await writer.write(observation(target, _run("before", f"{_FOLDER}/chk-7")))
+    await writer.write(observation(second_target, _run("other", f"s3://other/{_ZEROS}/chk-7")))
+    assert await _taken(engine, _ORIGIN, NOW) == "before"
+    assert await _taken(engine, replace(_ORIGIN, location=f"s3://other/{_ZEROS}/chk-7"), NOW) == "other"
+    third = _run("third", f"{_FOLDER}/chk-7", started_at=NOW - timedelta(hours=1))
+    await writer.write(observation(second_target, third, at=NOW + timedelta(seconds=5)))
+    assert await _taken(engine, _ORIGIN, NOW) is None
+
+
+async def test_the_link_of_a_stranger_is_not_in_the_api_and_the_reported_name_stays(client, writer, target):
+    path = f"{_FOLDER}/chk-7"
+    stranger = _run("stranger", path, started_at=NOW - timedelta(minutes=5))
+    after = job([completed(8, triggered_at=NOW + timedelta(seconds=20))], name="after")
+    counts = replace(
+        after.counts, restored=1, restored_at=NOW - timedelta(minutes=10), restored_from=replace(_ORIGIN, job="first")
+    )
+    await writer.write(observation(target, stranger, replace(after, counts=counts)))
+    listed = {row["name"]: row["id"] for row in (await client.get("/api/v1/jobs")).json()["items"]}
+    found = (await client.get(f"/api/v1/jobs/{listed['after']}")).json()["counts"]["restored_from"]
+    assert (found["job"], found["job_id"], found["link"]) == ("first", None, None)
+    moved = replace(counts, restored_at=NOW)
+    later = observation(target, stranger, replace(after, counts=moved), at=NOW + timedelta(seconds=5))
+    await writer.write(later)
+    found = (await client.get(f"/api/v1/jobs/{listed['after']}")).json()["counts"]["restored_from"]
+    assert (found["job"], found["job_id"]) == ("first", listed["stranger"]), "the engine's own word is kept"
 
 
 async def test_the_job_has_the_link_of_the_checkpoint(client, writer, target):

@@ -81,8 +81,9 @@ class JobService:
             channels = await channels_out(connection, record, read_at(record))
             folders = await folders_out(connection, record.run)
             growth = await self._growth.of_job(connection, case)
-            origin = None if record.run.counts is None else record.run.counts.restored_from
-            taken = None if origin is None else await taken_by(connection, origin)
+            counts = record.run.counts
+            origin = None if counts is None else counts.restored_from
+            taken = None if counts is None or origin is None else await taken_by(connection, origin, counts.restored_at)
         record = case.record
         # The layout of a graph of a thousand vertices takes a tenth of a second.
         place = partial(graph_out, case.shape.topology, record.run.placements, vertex_id=vertex_id)

@@ -331,7 +331,9 @@ class RestoredFromOut(Model):
     is_claimed: bool | None = None
     """Whether the run owns the checkpoint now."""
     left_out: list[str] | None = None
-    """The operators whose state was not restored, because the job does not have them."""
+    """The operators whose state was not restored, because the job does not have them: at most 100."""
+    left_out_more: int = 0
+    """How many more such operators there are."""
 
 
 class CountsOut(Model):

@@ -312,7 +312,9 @@ class RestoredFrom:
     is_claimed: bool | None = None
     """Whether the run owns it now."""
     left_out: tuple[str, ...] | None = None
-    """The operators whose state was not restored, because the job does not have them."""
+    """The operators whose state was not restored, because the job does not have them. There may be more."""
+    left_out_more: int = 0
+    """How many more such operators there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +329,7 @@ class CheckpointCounts:
     restored_at: datetime | None = None
     """When the run was last restored from a checkpoint or savepoint. None if it never was, or if this is not known."""
     restored_from: RestoredFrom | None = None
-    """None under the same conditions."""
+    """None also if the engine names no checkpoint, or if the run was stored before this was read."""
     newest_completed_id: int | None = None
     newest_triggered_at: datetime | None = None
     """The id and the trigger of the newest completed checkpoint, which is no savepoint. None if there is none, or if

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 
 from backend.contracts import flink
 from backend.domain.checkpoint import (
@@ -51,11 +52,14 @@ from collectors.flink.subtask_columns import (
 )
 
 NAME_MAX = 500
+# The longest path on Linux. Object stores have shorter keys.
+PATH_MAX = 4096
 MESSAGE_MAX = 2000
 STACKTRACE_MAX = 8000
 # A longer setting (31 years) means *never*: Flink uses one of Java's largest numbers for it, such as the interval
 # 2^63 - 1 of a job without periodic checkpoints (CheckpointCoordinatorConfiguration).
 _SETTING_MS_MAX = 10**12
+_LEFT_OUT_MAX = 100
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _STATUS = {
@@ -305,7 +309,7 @@ def checkpoints(
             completed=counts.get("completed").count(),
             failed=counts.get("failed").count(),
             restored_at=None if restored is None else restored.get("restore_timestamp").instant(),
-            restored_from=None if restored is None else _restored_from(restored),
+            restored_from=None if restored is None else _restored_from(restored, problems),
             newest_completed_id=None if completed is None else completed.get("id").count(),
             newest_triggered_at=None if completed is None else completed.get("trigger_timestamp").instant(),
         ),
@@ -315,21 +319,41 @@ def checkpoints(
     )
 
 
-def _restored_from(document: Document) -> RestoredFrom | None:
-    """Read what a run was restored from. The reference runtime adds some fields if another job took the checkpoint."""
+def _restored_from(document: Document, problems: list[str]) -> RestoredFrom | None:
+    """Read what a run was restored from, which only explains a run: what cannot be read is one of ``problems``."""
+    try:
+        return _origin(document)
+    except TargetProtocolError as error:
+        problems.append(str(error))
+        return None
+
+
+def _origin(document: Document) -> RestoredFrom | None:
+    """Read the checkpoint. The reference runtime adds some fields if another job took it."""
     number, is_savepoint = document.find("id"), document.find("is_savepoint")
     if number is None or is_savepoint is None:
         return None
     claimed, operators = document.find("is-claimed"), document.find("left-out-operators")
+    listed = () if operators is None else islice(operators.items(), _LEFT_OUT_MAX)
     return RestoredFrom(
         checkpoint_id=number.count(),
         is_savepoint=is_savepoint.truth(),
-        location=_optional_text(document.find("external_path")),
-        job=_optional_text(document.find("job-name")),
-        kind=_optional_text(document.find("kind")),
+        location=_path(document),
+        job=_words(document.find("job-name")),
+        kind=_words(document.find("kind")),
         is_claimed=None if claimed is None else claimed.truth(),
-        left_out=None if operators is None else tuple(o.text(length_max=NAME_MAX) for o in operators.items()),
+        left_out=None if operators is None else tuple(o.text(length_max=NAME_MAX) for o in listed),
+        left_out_more=0 if operators is None else max(0, len(operators.array()) - _LEFT_OUT_MAX),
     )
+
+
+def _path(document: Document) -> str | None:
+    path = document.find("external_path")
+    return None if path is None else path.text(length_max=PATH_MAX)
+
+
+def _words(document: Document | None) -> str | None:
+    return (_optional_text(document) or "").strip() or None
 
 
 def header(document: Document, *, names_unaligned: bool = True) -> CheckpointHeader:
@@ -365,7 +389,7 @@ def header(document: Document, *, names_unaligned: bool = True) -> CheckpointHea
         failure_reason=reason_of_message(text) if status is CheckpointStatus.FAILED else None,
         failure_message=text,
         failed_at=None if failed is None else failed.instant(),
-        external_path=_optional_text(document.find("external_path")),
+        external_path=_path(document),
         is_discarded=None if discarded is None else discarded.truth(),
         savepoint_format=_SAVEPOINT_FORMATS.get(_optional_text(document.find("savepointFormat")) or ""),
         protocol=_protocol(document),

@@ -21,14 +21,15 @@ def restored_from(origin: RestoredFromOut, job_id: str) -> html.P:
         href = routes.checkpoint(origin.job_id, origin.run_id, origin.checkpoint_id)
         named = dcc.Link(name, href=href, **attrs(place))
     words = ""
-    if origin.job is not None and origin.job_id != job_id:
+    if origin.job and origin.job_id != job_id:
         words += f" of the job {origin.job}"
-    if origin.kind is not None:
-        words += f", {_article(origin.kind)} {origin.kind}"
+    kind = (origin.kind or "").strip()
+    if kind:
+        words += f", {_article(kind)} {kind}"
     if origin.is_claimed is not None:
         words += ", which it claimed and owns now" if origin.is_claimed else ", which it did not claim"
     return html.P(
-        ["Last restored from ", named, f"{words}. {_left_out(origin.left_out)}".rstrip()],
+        ["Last restored from ", named, f"{words}. {_left_out(origin.left_out, origin.left_out_more)}".rstrip()],
         className="hint restored-from",
     )
 
@@ -37,11 +38,12 @@ def _article(words: str) -> str:
     return "an" if words[0] in "aeiou" else "a"
 
 
-def _left_out(operators: list[str] | None) -> str:
+def _left_out(operators: list[str] | None, unlisted: int) -> str:
     if operators is None:
         return ""
     if not operators:
         return "No state was left out."
     shown = ", ".join(operators[:_SHOWN_MAX])
-    more = f" and {len(operators) - _SHOWN_MAX} more" if len(operators) > _SHOWN_MAX else ""
-    return f"The state of {text.counted(len(operators), 'operator')} was left out: {shown}{more}."
+    count = len(operators) + unlisted
+    more = f" and {count - _SHOWN_MAX} more" if count > _SHOWN_MAX else ""
+    return f"The state of {text.counted(count, 'operator')} was left out: {shown}{more}."

@@ -315,6 +315,7 @@ def test_the_empty_plan_of_a_job_that_starts_is_a_graph_without_edges() -> None:
 
 
 _RESTORED = {"id": 7, "restore_timestamp": 1, "is_savepoint": True, "external_path": "file:/c/savepoint-7"}
+_LONG_PATH = f"s3://bucket/{'folder/' * 120}{'a' * 32}/chk-7"
 _OF_OTHER = {"job-name": "orders", "kind": "native savepoint", "is-claimed": False, "left-out-operators": ["a:keyed"]}
 
 
@@ -328,12 +329,45 @@ _OF_OTHER = {"job-name": "orders", "kind": "native savepoint", "is-claimed": Fal
             _RESTORED | _OF_OTHER,
             RestoredFrom(7, True, "file:/c/savepoint-7", "orders", "native savepoint", False, ("a:keyed",)),
         ),
+        (_RESTORED | {"job-name": " ", "kind": ""}, RestoredFrom(7, True, "file:/c/savepoint-7")),
+        (
+            _RESTORED | {"left-out-operators": [f"o{n}" for n in range(103)]},
+            RestoredFrom(7, True, "file:/c/savepoint-7", left_out=tuple(f"o{n}" for n in range(100)), left_out_more=3),
+        ),
+        (_RESTORED | {"external_path": _LONG_PATH}, RestoredFrom(7, True, _LONG_PATH)),
     ],
 )
 def test_what_a_run_was_restored_from_is_read_if_it_is_reported(restored: object, expected: object) -> None:
     counts = {"restored": 1, "total": 0, "in_progress": 0, "completed": 0, "failed": 0}
     answer = {"counts": counts, "latest": {"restored": restored, "completed": None}, "history": []}
     assert parse.checkpoints(document(answer)).counts.restored_from == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"kind": 5}, "kind"),
+        ({"is-claimed": "yes"}, "is-claimed"),
+        ({"left-out-operators": [None]}, "left-out-operators[0]"),
+        ({"left-out-operators": "all"}, "left-out-operators"),
+        ({"external_path": 7}, "external_path"),
+        ({"id": "3"}, "id"),
+        ({"is_savepoint": "false"}, "is_savepoint"),
+    ],
+)
+def test_an_origin_that_cannot_be_read_is_a_problem_and_the_rest_of_the_answer_is_kept(
+    changes: dict[str, object], field: str
+) -> None:
+    counts = {"restored": 1, "total": 4, "in_progress": 0, "completed": 0, "failed": 0}
+    answer = {"counts": counts, "latest": {"restored": _RESTORED | changes, "completed": None}, "history": []}
+    found = parse.checkpoints(document(answer))
+    assert (found.counts.total, found.restored_ms, found.counts.restored_from) == (4, 1, None)
+    (problem,) = found.problems
+    assert f"latest.restored.{field} is " in problem
+
+
+def test_the_path_of_a_checkpoint_is_kept_as_long_as_a_path_can_be() -> None:
+    assert header(external_path=_LONG_PATH).external_path == _LONG_PATH
 
 
 def _graph(vertices: str, edges: str, **of_vertex: object) -> Topology:

@@ -27,7 +27,7 @@ def test_graph_settings_placements_and_counts_are_read_back():
     assert stored_form.config_from(_stored(documents.config_document(CONFIG))) == CONFIG
     assert stored_form.placements_from(_stored(seen.placements)) == seen.placements
     assert stored_form.counts_from(_stored(seen.counts)) == seen.counts
-    origin = RestoredFrom(7, False, "runtime:/a/chk-7", "orders", "aligned checkpoint", True, ("work:keyed",))
+    origin = RestoredFrom(7, False, "runtime:/a/chk-7", "orders", "aligned checkpoint", True, ("work:keyed",), 3)
     for restored_from in (origin, RestoredFrom(3, True)):
         counts = replace(seen.counts, restored=1, restored_at=NOW, restored_from=restored_from)
         assert stored_form.counts_from(_stored(counts)) == counts

@@ -39,6 +39,13 @@ _STORED = RestoredFromOut(
             "savepoint 7 of the job orders, a canonical savepoint, which it claimed and owns now."
             " The state of 1 operator was left out: a:keyed.",
         ),
+        ({"kind": "", "job": ""}, "j2", "Last restored from checkpoint 7."),
+        ({"kind": " "}, "j2", "Last restored from checkpoint 7 of the job orders."),
+        (
+            {"left_out": list("abcdefg"), "left_out_more": 30},
+            "j2",
+            "The state of 37 operators was left out: a, b, c, d, e and 32 more.",
+        ),
         ({"left_out": list("abcdefg")}, "j2", "The state of 7 operators was left out: a, b, c, d, e and 2 more."),
     ],
 )

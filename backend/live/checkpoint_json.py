@@ -224,7 +224,7 @@ def _restored(view: JobView) -> Json:
             "is_savepoint": view.restored_is_savepoint,
             "external_path": begun_from.location,
             "job-name": begun_from.job,
-            "kind": begun_from.kind.value,
+            "kind": begun_from.kind,
             "is-claimed": begun_from.is_claimed,
             "left-out-operators": list(begun_from.left_out),
         }

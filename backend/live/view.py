@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from backend.runtime.snapshot.capabilities import SnapshotKind
-
 
 class FlinkCheckpointState(StrEnum):
     """The state of a checkpoint, in Flink's words."""
@@ -288,7 +286,8 @@ class BegunFrom:
     location: str
     job: str
     """The name of the other job."""
-    kind: SnapshotKind
+    kind: str
+    """In words, such as *unaligned checkpoint*."""
     is_claimed: bool
     left_out: tuple[str, ...]
     """The operators whose state was left out, because the job does not have them (GR-1)."""

@@ -105,6 +105,34 @@ async def test_a_fix_is_rolled_forward_from_the_unaligned_checkpoint_of_a_cancel
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({}, "aligned checkpoint"),
+        ({"runtime.chandy-lamport.enabled": True}, "Chandy-Lamport checkpoint"),
+        (
+            {"runtime.chandy-lamport.enabled": True, "runtime.chandy-lamport.markers-overtake": True},
+            "Chandy-Lamport checkpoint",
+        ),
+    ],
+)
+async def test_a_restored_checkpoint_without_in_flight_data_is_named_by_its_protocol(
+    settings: dict[str, object], kind: str
+) -> None:
+    job = _job(cost_us=1)
+    job["config"] = {"execution.checkpointing.interval": "100 ms"} | settings
+    job["vertex"][0] |= {"rate": 1}
+    before = LiveRuntime(load_job_document(job))
+    before.advance_to(0.95)
+    assert (await before.client.patch(f"{before.root}?mode=cancel")).status_code == 202
+    newest = await _newest(before)
+    assert newest["persisted_data"] == 0
+    after = await before.start(savepointPath=newest["external_path"], job=job)
+    after.advance_to(1.2)
+    assert (await _newest(after, "restored"))["kind"] == kind
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("drains", [False, True])
 async def test_a_job_that_was_stopped_with_a_savepoint_is_started_again(drains: bool) -> None:
     """Row 131. Without a job document, the same job is started."""

@@ -39,8 +39,11 @@ EXCEPTIONS_COUNT: Final = 10
 """So many exceptions are evidence, the newest."""
 LOSSES_COUNT: Final = 100
 """So many losses are evidence, the newest. A sink with many subtasks has one for each of them and each checkpoint."""
-FOLDER_WITHIN: Final = timedelta(minutes=10)
-"""The newest reading of a checkpoint folder is evidence if it is at most so old."""
+FOLDER_WITHIN: Final = timedelta(hours=1)
+"""The newest reading of a checkpoint folder is evidence if it is at most so old.
+
+After a reading, the folder is left alone for 20 times as long. So this covers the pause after one of 3 minutes.
+"""
 POD_ENDS_COUNT: Final = 20
 """The newest ends of pods of a run are evidence."""
 NEWEST_READINGS: Final = timedelta(seconds=150)
@@ -180,7 +183,12 @@ def with_folders(
     evidence: JobEvidence, readings: Iterable[tuple[datetime, CheckpointFiles]], now: datetime
 ) -> JobEvidence:
     """Return the evidence with the readings of checkpoint folders that are not old. All times are on our clock."""
-    return replace(evidence, folders=tuple(files for at, files in readings if now - at <= FOLDER_WITHIN))
+    return replace(evidence, folders=tuple(files for at, files in readings if is_folder_new(at, now)))
+
+
+def is_folder_new(read_at: datetime, now: datetime) -> bool:
+    """Return whether a reading of a checkpoint folder is not too old to be evidence. Both are on our clock."""
+    return now - read_at <= FOLDER_WITHIN
 
 
 def first_trigger_under(changed_at: datetime | None, ended: Iterable[tuple[datetime, datetime]]) -> datetime | None:

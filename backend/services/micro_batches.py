@@ -22,7 +22,7 @@ from backend.domain.target import TargetState
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
 from backend.store.jobs.channels import channels_of, names_of, reports_of
-from backend.store.jobs.checkpoint_folders import folders_of
+from backend.store.jobs.checkpoint_folders import folders_of, query_of
 from backend.store.jobs.reader import JobRecord, RunRecord
 
 _RECONSTRUCTED = ", reconstructed"
@@ -151,8 +151,8 @@ async def channels_out(connection: AsyncConnection, record: JobRecord, heard_at:
 
 async def folders_out(connection: AsyncConnection, run: RunRecord) -> list[CheckpointFolderOut]:
     """Return the checkpoint folders of the query of a run. Of an engine without queries, there is none."""
-    query_id, _, own_id = run.engine_run_id.partition("/")
-    if not run.engine.is_micro_batched or not own_id:
+    query_id = query_of(run)
+    if query_id is None:
         return []
     return [CheckpointFolderOut.of(one, one.files) for one in await folders_of(connection, query_id)]
 

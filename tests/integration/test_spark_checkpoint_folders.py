@@ -29,6 +29,9 @@ STATE = BatchState(
 )
 
 
+BROKEN = "the checkpoint folder: offsets/3 is broken: Spark cannot read it"
+
+
 class Store:
     """A store with queries that are read, and with their checkpoint folders."""
 
@@ -40,15 +43,17 @@ class Store:
         new = NewTarget(url=url, name=url.rpartition("/")[2], origin=origin, labels={}, kind="spark")
         return (await TargetRepository(self.engine).get_or_add(new, at=NOW)).id
 
-    async def query(self, query_id, *, engine=SPARK_HISTORY, run=RUN):
+    async def query(self, query_id, *, engine=SPARK_HISTORY, run=RUN, state=JobState.RUNNING):
         target = await self.target(f"http://{query_id[:4]}:18080", TargetOrigin.API)
         batch = replace(completed(6), details=(), batch=MicroBatch(state=STATE))
+        ended_at = NOW if state is JobState.ENDED else None
         run_id = EngineRunId(f"{query_id}/{run}" if run else query_id)
-        seen = replace(job([batch]), engine_run_id=run_id, name=query_id[:4], state=JobState.RUNNING)
+        seen = replace(job([batch]), engine_run_id=run_id, name=query_id[:4], state=state, ended_at=ended_at)
         await self.writer.write(replace(observation(target, seen), engine=engine, engine_version="4.3.0"))
 
     async def folder(self, made, *, after=timedelta(0), name="orders"):
         target = await self.target(f"file:///srv/{name}")
+        self.clock.at = NOW + after
         found = files_of(read_folder(str(made.path)))
         await self.writer.write(
             replace(observation(target), jobs=(), engine=SPARK_CHECKPOINT, observed_at=NOW + after, folder=found)
@@ -81,6 +86,11 @@ async def details(client):
     answers = [await client.get(f"/api/v1/jobs/{row.id}") for row in listed]
     found = [JobDetailOut.model_validate_json(answer.content) for answer in answers]
     return {job.name: job for job in found}
+
+
+def said(jobs, query_id):
+    """Return what the verdict on the job of a query says of its folder."""
+    return [row.statement for row in jobs[query_id[:4]].verdict.evidence if "folder" in row.statement]
 
 
 async def test_a_folder_belongs_to_the_job_of_its_query_only(client, stored, made):
@@ -158,13 +168,60 @@ async def test_a_new_reading_of_the_folder_is_evidence_of_the_verdict_and_an_old
     await stored.query(QUERY)
     await stored.query(OTHER)
     new = await details(client)
-    stored.clock.at = NOW + timedelta(minutes=11)
+    stored.clock.at = NOW + timedelta(minutes=59)
+    kept = await details(client)
+    stored.clock.at = NOW + timedelta(minutes=66)
     old = await details(client)
 
-    def said(jobs, query_id):
-        verdict = jobs[query_id[:4]].verdict
-        return [row.statement for row in verdict.evidence if "folder" in row.statement]
-
-    assert said(new, QUERY) == ["the checkpoint folder: offsets/3 is broken: Spark cannot read it"]
+    assert said(new, QUERY) == said(kept, QUERY) == [BROKEN]
     assert said(new, OTHER) == []
     assert said(old, QUERY) == []
+
+
+async def test_the_verdict_on_an_ended_run_follows_the_folder(client, stored, made, engine):
+    await stored.query(QUERY, state=JobState.ENDED)
+    before = await details(client)
+    sound = (made.path / "offsets/3").read_text()
+    made.write("offsets/3", "v1\nno json")
+    await stored.folder(made, after=timedelta(seconds=10))
+    new = await details(client)
+    made.write("offsets/3", sound)
+    await stored.folder(made, after=timedelta(minutes=6))
+    mended = await details(client)
+    made.write("offsets/3", "v1\nno json")
+    await stored.folder(made, after=timedelta(minutes=12))
+    broken = await details(client)
+    stored.clock.at = NOW + timedelta(minutes=73)
+    old = await details(client)
+
+    assert [said(jobs, QUERY) for jobs in (before, new, mended, broken, old)] == [[], [BROKEN], [], [BROKEN], []]
+
+
+async def test_a_folder_whose_target_is_removed_is_no_evidence_on_an_ended_run(client, stored, made, engine):
+    made.write("offsets/3", "v1\nno json")
+    await stored.query(QUERY, state=JobState.ENDED)
+    target, _ = await stored.folder(made)
+    read = await details(client)
+    await TargetRepository(engine).remove(target, at=NOW)
+
+    assert (said(read, QUERY), said(await details(client), QUERY)) == ([BROKEN], [])
+
+
+async def test_a_run_that_shows_no_folder_has_no_evidence_from_one(client, stored, made):
+    made.write("offsets/3", "v1\nno json")
+    await stored.folder(made)
+    await stored.query(QUERY, run=None)
+    jobs = await details(client)
+
+    assert (jobs[QUERY[:4]].folders, said(jobs, QUERY)) == ([], [])
+
+
+@pytest.mark.parametrize(("name", "rows"), [("./orders", [BROKEN]), ("orders/", [BROKEN]), ("copy", [])])
+async def test_two_addresses_of_one_folder_are_no_copies(client, stored, made, name, rows):
+    made.write("offsets/3", "v1\nno json")
+    first, _ = await stored.folder(made)
+    second, _ = await stored.folder(made, name=name)
+    await stored.query(QUERY)
+
+    assert first != second
+    assert said(await details(client), QUERY) == rows

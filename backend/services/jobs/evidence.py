@@ -4,7 +4,8 @@ A finding is the diagnosis of a job, the advice on it and what the fleet board s
 process that stores the job's data (``Judge``), or else by the first process that needs it, and stored. The API, the
 alerts, the fleet board and the advice of all processes then read the stored finding, until something that it depends on
 changes: the run, its ended checkpoints and their details, the settings or the restarts. The readings of backpressure
-and the age of an open checkpoint change all the time, so they count in steps of ``_STEP_S`` seconds.
+and the age of an open checkpoint change all the time, so they count in steps of ``_STEP_S`` seconds. Of a run that has
+ended, the readings of its checkpoint folder count too, in steps of ``_KEPT``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from backend.services.jobs.silent_jobs import as_heard
 from backend.store.advice.choices import choices_of
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
-from backend.store.jobs.checkpoint_folders import folders_of_queries
+from backend.store.jobs.checkpoint_folders import folder_times_of_queries, folders_of_queries, query_of
 from backend.store.jobs.findings import FindingRecord, findings_of, keep_findings, lock_findings
 from backend.store.jobs.other_runs import other_runs_of
 from backend.store.jobs.pressure import Readings, newest_reading_at
@@ -203,7 +204,16 @@ class EvidenceReader:
     async def _asked(self, connection: AsyncConnection, heads: Sequence[JobHead]) -> list[_Asked]:
         read_at = await newest_reading_at(connection, {h.record.run.id: h.record.run.observed_at for h in heads})
         now = self._clock.now()
-        return [_Asked(h.record, h.shape, h.headers, read_at.get(h.record.run.id), now) for h in heads]
+        # The finding on a run that goes on is computed again anyway, so it follows the folder without this.
+        runs = [h.record.run for h in heads if h.record.run.ended_at is not None]
+        queries = {run.id: query for run in runs if (query := query_of(run)) is not None}
+        times = await folder_times_of_queries(connection, sorted(set(queries.values())))
+        folders = {run_id: times[query] for run_id, query in queries.items() if query in times}
+        return [
+            _Asked(h.record, h.shape, h.headers, read_at.get(run_id), now, folders.get(run_id, ()))
+            for h in heads
+            for run_id in (h.record.run.id,)
+        ]
 
     async def _recall(
         self,
@@ -410,12 +420,14 @@ class _Asked:
         headers: tuple[CheckpointRecord, ...],
         read_at: datetime | None,
         now: datetime,
+        folders_read_at: Sequence[datetime],
     ) -> None:
         self.record = record
         self.shape = shape
         self.headers = headers
         self.read_at = read_at
         self.now = now
+        self.folders_read_at = folders_read_at
         self.fingerprint = self._fingerprint()
 
     def is_answered_by(self, fingerprint: str, found_at: datetime) -> bool:
@@ -436,7 +448,10 @@ class _Asked:
         settings = (self.shape.config, self.shape.cluster_settings)
         state = (run.id, run.state, run.restart_count, run.failed_unlisted_count, settings, ended)
         read = None if self.read_at is None else step_of(run.id, self.read_at)
-        return fingerprint_of(*state, read, step_of(run.id, self.now) if is_open else None)
+        # Each reading of a folder that counts, in steps of the time for which other findings are kept.
+        new = [at for at in self.folders_read_at if assembling.is_folder_new(at, self.now)]
+        folders = [int(at.timestamp() // _KEPT.total_seconds()) for at in new]
+        return fingerprint_of(*state, read, step_of(run.id, self.now) if is_open else None, *folders)
 
 
 def step_of(run_id: str, instant: datetime) -> int:
@@ -517,13 +532,13 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
         )
         for r in records
     }
-    queries = {r.id: r.run.engine_run_id.partition("/")[0] for r in records if r.run.engine.is_micro_batched}
+    queries = {r.id: query for r in records if (query := query_of(r.run)) is not None}
     folders = await folders_of_queries(connection, sorted(set(queries.values())))
     for record in records:
         if record.id in queries:
             read = folders.get(queries[record.id], ())
             evidences[record.id] = assembling.with_folders(evidences[record.id], read, now)
-        else:
+        elif not record.run.engine.is_micro_batched:
             # If a cause strikes only some checkpoints, the newest readings need not show it.
             spans = struck_spans(evidences[record.id])
             evidences[record.id] = await _with_readings_of(connection, record, record.run, evidences[record.id], spans)

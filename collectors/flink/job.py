@@ -131,7 +131,7 @@ class JobReader:
         """Report the failed commits of a job that has finished. One that failed or was cancelled may repeat them."""
         risen = self._memory.risen_commits
         if self._entry.engine_state == flink.JOB_STATE_FINISHED:
-            self._found.losses += tuple(risen.values())
+            self._found.losses += tuple(one.loss for rises in risen.values() for one in rises)
         risen.clear()
 
     @property

@@ -37,12 +37,14 @@ from collectors.flink.freshness import Step
 from collectors.flink.gauges import candidate
 from collectors.flink.parse import CheckpointsAnswer, VertexAcks
 from collectors.flink.pressure import MetricNames, gauge_values, request_paths, vertex_pressure, wanted_of
-from collectors.flink.reading import EngineFacts, Offered, Pending, RunMemory, Watch, key_of
+from collectors.flink.reading import EngineFacts, Offered, Pending, RisenCommits, RunMemory, Watch, key_of
 from collectors.flink.requests import Requests
 from collectors.flink.restarts import read_restarts
 
 _OPEN_LONG = timedelta(seconds=1)
 _NAMES_SETTLE = timedelta(seconds=30)
+# If an attempt goes on for so long after a failed commit, the commit did not end it: a task mostly closes sooner.
+_CLOSING = timedelta(seconds=30)
 # On average, backpressure readings make at most this many requests per second. A job with many subtasks needs many
 # requests for one reading, so it is read less often.
 _PRESSURE_REQUESTS_PER_S = 2.0
@@ -67,6 +69,7 @@ class LiveReader:
         self._engine = engine
         self._open: list[tuple[Checkpoint, Progress]] = []
         self._has_whole_rates = False
+        self._failed_commits: list[tuple[Vertex, parse_metrics.Readings]] = []
 
     async def read(
         self,
@@ -219,6 +222,9 @@ class LiveReader:
             )
             if not counts:
                 self._found.pressure.clear()
+                self._failed_commits.clear()
+            for vertex, counted in self._failed_commits:
+                self._take_failed_commits(vertex, counted)
 
     def _due(self, interval: timedelta) -> Step:
         now, freshness = self._requests.at(), self._memory.freshness
@@ -253,7 +259,9 @@ class LiveReader:
         if pressure is not None:
             self._found.pressure.append(pressure)
         self._take(vertex.id, readings, names)
-        self._take_failed_commits(vertex, {key: n for key, n in readings.items() if key[1] in names.failed_commits})
+        counted = {key: n for key, n in readings.items() if key[1] in names.failed_commits}
+        if counted:
+            self._failed_commits.append((vertex, counted))
 
     async def _gauges(self, vertex: Vertex, subtasks: frozenset[int]) -> None:
         names = await self._names(vertex.id)
@@ -276,27 +284,32 @@ class LiveReader:
         memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)
 
     def _take_failed_commits(self, vertex: Vertex, counted: parse_metrics.Readings) -> None:
-        """Note how many commits failed since the previous reading of the same attempt, and report those noted then.
+        """Note how many commits failed since the previous reading of the same attempt, and report those noted earlier.
 
         A commit that fails for a reason that its connector does not know counts as failed too, and ends the attempt,
         and the next attempt commits again. The task may need a while to close, so such a commit can be read before the
-        restart. So failed commits are a loss only if a later reading finds that the attempt goes on.
+        restart. So failed commits are a loss only if a reading at least ``_CLOSING`` later finds that the attempt goes
+        on, and has the counters that rose: those of a task that closes vanish.
 
         What failed before the first reading of an attempt is not reported: a connector may commit again what an earlier
         attempt has committed already, and such a commit may count as failed although nothing is lost.
         """
         memory = self._memory
         before = memory.failed_commits.get(vertex.id, {})
-        if not counted:
-            return
         memory.failed_commits[vertex.id] = {**before, **counted}
-        risen = memory.risen_commits.pop(vertex.id, None)
-        if risen is not None and all(n >= before.get(key, n) for key, n in counted.items()):
-            self._found.losses += (risen,)
-        added = sum(max(0, round(n - before.get(key, n))) for key, n in counted.items())
-        if added:
-            at = self._requests.at() + self._engine.offset
-            memory.risen_commits[vertex.id] = losses.Loss(at, losses.given_up(vertex.name, added), added, None, None)
+        waiting = memory.risen_commits.pop(vertex.id, ())
+        if any(n < before.get(key, n) for key, n in counted.items()):
+            waiting = ()
+        now = self._requests.at()
+        lost = [r for r in waiting if now - r.read_at >= _CLOSING and r.counters <= counted.keys()]
+        self._found.losses += tuple(r.loss for r in lost)
+        waiting = tuple(r for r in waiting if r not in lost)
+        added = {key: n for key, n in counted.items() if n > before.get(key, n)}
+        if count := sum(round(n - before[key]) for key, n in added.items()):
+            loss = losses.Loss(now + self._engine.offset, losses.given_up(vertex.name, count), count, None, None)
+            waiting += (RisenCommits(loss, frozenset(added), now),)
+        if waiting:
+            memory.risen_commits[vertex.id] = waiting
 
     async def _names(self, vertex_id: VertexId) -> MetricNames | None:
         """Return the names of the vertex's metrics, or None if it has none yet.

@@ -56,6 +56,15 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RisenCommits:
+    """Failed commits that one reading found: as a loss, with the counters that rose and the time of the reading."""
+
+    loss: Loss
+    counters: frozenset[tuple[int, str]]
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """An expired checkpoint whose missing first barriers are looked for until ``until`` (on the engine's clock)."""
 
@@ -142,8 +151,8 @@ class RunMemory:
     offered: dict[VertexId, Offered] = field(default_factory=dict)
     failed_commits: dict[VertexId, Readings] = field(default_factory=dict)
     """The failed commits of each operator that commits, as counted in the present attempt."""
-    risen_commits: dict[VertexId, Loss] = field(default_factory=dict)
-    """The commits that failed before the newest reading. They are lost if the attempt goes on."""
+    risen_commits: dict[VertexId, tuple[RisenCommits, ...]] = field(default_factory=dict)
+    """The commits that failed in the present attempt and are not reported yet. They are lost if the attempt goes on."""
     freshness: Freshness = field(default_factory=Freshness)
     """When backpressure was last read, and whether the engine's metrics are new since."""
     late_count: int = 0

@@ -10,6 +10,7 @@ import pytest
 
 from backend.analysis.verdict.verdict import diagnose
 from backend.contracts import flink as flink_names
+from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import TargetId
 from backend.domain.losses import Loss
 from backend.domain.observation import JobObservation
@@ -33,6 +34,7 @@ class _WithCommitter:
         self.passed_s = 0.0
         self.failed = {0: 0, 1: 0}
         self.state = "RUNNING"
+        self.is_interval_told = True
         self.restored_ms: int | None = None
         self.asked: list[str] = []
         _, described = self.flink.answer(f"/jobs/{self.flink.recording.job_id}")
@@ -49,6 +51,8 @@ class _WithCommitter:
         self.asked.append(path)
         body = await self.flink.get(path)
         job_id = self.flink.recording.job_id
+        if path == "/jobmanager/config" and not self.is_interval_told:
+            raise TargetProtocolError(url=path, status=404, reason="not found")
         if path == "/jobs/overview":
             now_ms = round(self.now.timestamp() * 1000)
             rows = [r | {"duration": now_ms - r["start-time"]} for r in orjson.loads(body)["jobs"]]
@@ -76,6 +80,15 @@ async def _readings(flink: _WithCommitter, collector: FlinkCollector, count: int
     return found
 
 
+async def _half_a_minute(flink: _WithCommitter, collector: FlinkCollector) -> list[JobObservation]:
+    """Return the observations of half a minute and of the reading after it."""
+    found: list[JobObservation] = []
+    begin_s = flink.passed_s
+    while flink.passed_s < begin_s + 30.0:
+        found += await _readings(flink, collector)
+    return found + await _readings(flink, collector)
+
+
 def _losses(jobs: Sequence[JobObservation]) -> list[Loss]:
     return [loss for job in jobs for loss in job.losses]
 
@@ -93,11 +106,12 @@ async def test_commits_that_fail_between_two_readings_are_a_loss_of_unknown_rows
     flink.failed = {0: 6, 1: 1}
     after = await _readings(flink, collector)
     read_at = flink.now
-    later = await _readings(flink, collector)
-    much_later = await _readings(flink, collector)
+    soon = await _readings(flink, collector)
+    later = await _half_a_minute(flink, collector)
+    much_later = await _half_a_minute(flink, collector)
 
     assert _losses(before) == [], "a commit at the start may have been committed before"
-    assert _losses(after) == [], "the attempt may end, and the next one commit again"
+    assert _losses(after + soon) == [], "the attempt may end, and the next one commit again"
     (loss,) = _losses(later)
     assert (loss.transaction_count, loss.row_count, loss.timeout_ms) == (3, None, None)
     assert "3 transactions failed to commit and will not be tried again" in loss.text
@@ -105,7 +119,7 @@ async def test_commits_that_fail_between_two_readings_are_a_loss_of_unknown_rows
     assert _losses(much_later) == [], "each failed commit is reported once"
 
     gathered = Gathered(before[0])
-    for job in (*before, *after, *later, *much_later):
+    for job in (*before, *after, *soon, *later, *much_later):
         gathered.add(job, flink.now, timedelta())
     verdict = diagnose(gathered.evidence()).verdict
     assert (verdict.kind, verdict.confidence) == (VerdictKind.LOST_ROWS, Confidence.MEDIUM)
@@ -120,7 +134,20 @@ async def test_a_counter_that_begins_again_after_a_restart_reports_only_what_is_
     flink.failed = {0: 2, 1: 0}
     assert _losses(await _readings(flink, collector)) == []
     flink.failed = {0: 3, 1: 0}
-    assert [loss.transaction_count for loss in _losses(await _readings(flink, collector, count=2))] == [1]
+    assert [loss.transaction_count for loss in _losses(await _half_a_minute(flink, collector))] == [1]
+
+
+async def test_commits_that_fail_in_each_reading_are_each_reported_once() -> None:
+    flink = _WithCommitter()
+    collector = _collector(flink)
+    await _readings(flink, collector)
+    found: list[JobObservation] = []
+    for count in range(1, 4):
+        flink.failed = {0: count, 1: 0}
+        found += await _readings(flink, collector)
+    found += await _half_a_minute(flink, collector)
+
+    assert [loss.transaction_count for loss in _losses(found)] == [1, 1, 1]
 
 
 async def _with_a_failed_commit() -> tuple[_WithCommitter, FlinkCollector]:
@@ -140,26 +167,57 @@ async def test_a_commit_that_ends_its_attempt_is_no_loss_because_the_next_attemp
     assert _losses((await collector.collect(flink.now)).jobs) == []
     flink.state, flink.failed = "RUNNING", {0: 1, 1: 0}
 
-    assert _losses(await _readings(flink, collector, count=3)) == []
+    assert _losses(await _half_a_minute(flink, collector)) == []
+
+
+async def test_a_task_that_closes_for_a_while_after_its_failed_commit_is_no_loss() -> None:
+    flink, collector = await _with_a_failed_commit()
+    found = await _readings(flink, collector)
+    flink.state = "RESTARTING"
+    flink.passed_s += 2.0
+    found += (await collector.collect(flink.now)).jobs
+
+    assert _losses(found) == []
 
 
 async def test_a_restart_between_two_polls_is_seen_by_its_checkpoint_or_by_a_counter_that_begins_again() -> None:
     flink, collector = await _with_a_failed_commit()
     flink.restored_ms = round(flink.now.timestamp() * 1000)
-    assert _losses(await _readings(flink, collector, count=3)) == []
+    assert _losses(await _half_a_minute(flink, collector)) == []
 
     flink.failed = {0: 2, 1: 0}
     assert _losses(await _readings(flink, collector)) == []
     flink.failed = {0: 0, 1: 0}
-    assert _losses(await _readings(flink, collector, count=3)) == []
+    assert _losses(await _half_a_minute(flink, collector)) == []
 
 
-async def test_a_counter_that_vanishes_while_its_task_closes_is_neither_a_loss_nor_a_proof_of_one() -> None:
+@pytest.mark.parametrize("left", [{}, {1: 0}], ids=["all", "the one that rose"])
+async def test_a_counter_that_vanishes_while_its_task_closes_is_neither_a_loss_nor_a_proof_of_one(
+    left: dict[int, int],
+) -> None:
     flink, collector = await _with_a_failed_commit()
-    flink.failed = {}
-    assert _losses(await _readings(flink, collector, count=2)) == []
+    flink.failed = left
+    assert _losses(await _half_a_minute(flink, collector)) == []
     flink.failed = {0: 1, 1: 0}
-    assert [loss.transaction_count for loss in _losses(await _readings(flink, collector, count=3))] == [1]
+    assert [loss.transaction_count for loss in _losses(await _half_a_minute(flink, collector))] == [1]
+
+
+async def test_a_reading_that_is_not_new_proves_nothing() -> None:
+    flink = _WithCommitter()
+    flink.is_interval_told = False
+    collector = _collector(flink)
+    await _readings(flink, collector)
+    flink.failed = {0: 1, 1: 0}
+    assert _losses(await _readings(flink, collector)) == []
+    begin_s = flink.passed_s
+    found: list[JobObservation] = []
+    while flink.passed_s < begin_s + 60.0:
+        flink.passed_s += 2.0
+        found += (await collector.collect(flink.now)).jobs
+    assert not any(job.pressure for job in found), "no value has moved, so these may be the values of before"
+    assert _losses(found) == []
+
+    assert [loss.transaction_count for loss in _losses(await _readings(flink, collector))] == [1]
 
 
 @pytest.mark.parametrize(("state", "lost"), [("FINISHED", [1]), ("FAILED", []), ("CANCELED", [])])

@@ -223,8 +223,10 @@ class _Stack:
             if all(top >= bottom or top + length <= above for above, bottom in near)
         )
         found = next(free)
-        # Labels that have no room overlap at the top, because lower ones would cover the marks of checkpoints.
-        found = found if found + length <= _ROOM_PX else 0
+        if found + length > _ROOM_PX:
+            # It overlaps at the top, because lower it would cover the marks of checkpoints. It takes no room from
+            # later labels, which may be short enough for what is left.
+            return 0
         self.placed.append((left, found, found + length))
         return found
 

@@ -197,6 +197,24 @@ def test_labels_of_events_close_to_each_other_do_not_overlap_on_a_phone(begin, d
     assert not overlapping
 
 
+def test_a_label_without_room_takes_none_from_a_shorter_one_after_it(fake):
+    fake = FakeApi(now=lambda: NOW)
+    first = fake.jobs["jE"].checkpoints[0].triggered_at
+    both = ["configuration-changed", "rescaled"]
+    groups = [both, ["run-started", *both], ["rescaled"]]
+    fake.jobs["jE"].events[:] = [
+        fake.jobs["jE"].events[0].model_copy(update={"kind": kind, "at": first + timedelta(milliseconds=n)})
+        for n, kinds in enumerate(groups)
+        for kind in kinds
+    ]
+
+    labels = [n for n in _timeline(fake, "jE").figure["layout"]["annotations"] if n.get("textangle") == -90]
+
+    top, crowded, short = (-n["yshift"] for n in labels)
+    assert (top, crowded) == (0, 0), [n["text"] for n in labels]
+    assert short == 6 * len(labels[0]["text"]) + 8
+
+
 def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):
     chart = _timeline(fake, "jE")
     change = example("change_point").model_copy(update={"at": NOW, "is_after_at_least": True})

@@ -117,7 +117,7 @@ async def test_a_target_is_removed_only_with_the_version_that_it_has(engine, cli
 
     assert (refused.status_code, refused.json()["detail"]) == (
         409,
-        "the target changed was changed meanwhile; read it again and repeat the change",
+        "the target changed was changed meanwhile; look at it again and remove it then",
     )
     assert (wrong.status_code, found.json()["name"], removed.status_code, again.status_code) == (
         422, "changed", 204, 404

@@ -392,7 +392,8 @@ class FakeApi(MadeUpJobs):
         return api.Page[api.TargetOut](items=known[begin:end], next=following, as_of=self._now())
 
     def _remove(self, target: str, if_match: str | None) -> httpx.Response:
-        if (conflict := _conflict(self.targets[target], if_match)) is not None:
+        again = "look at it again and remove it then"
+        if (conflict := _conflict(self.targets[target], if_match, again)) is not None:
             return conflict
         del self.targets[target]
         return httpx.Response(204)
@@ -451,10 +452,12 @@ def invalid(error: InvalidInputError) -> httpx.Response:
     return problem(422, f"the {error.what} is invalid", fields)
 
 
-def _conflict(found: api.TargetOut, if_match: str | None) -> httpx.Response | None:
+def _conflict(
+    found: api.TargetOut, if_match: str | None, again: str = "read it again and repeat the change"
+) -> httpx.Response | None:
     if if_match in (None, f'"{found.version}"'):
         return None
-    detail = f"the target {found.name} was changed meanwhile; read it again and repeat the change"
+    detail = f"the target {found.name} was changed meanwhile; {again}"
     return problem(409, detail, kind="version-conflict")
 
 

@@ -317,7 +317,8 @@ class TargetRepository:
         """
         async with writing(self._engine) as connection:
             if version is not None:
-                await _check_versions(connection, target_id, version, None)
+                again = "look at it again and remove it then"
+                await _check_versions(connection, target_id, version, None, again=again)
             changes = {"removed_at": at} | ({"origin": TargetOrigin.API.value} if is_foreign else {})
             if (await connection.execute(_CHANGE, {"target": target_id} | changes)).first() is None:
                 raise UnknownEntityError(kind="target", id=target_id)
@@ -334,14 +335,22 @@ async def _get(connection: AsyncConnection, target_id: str) -> TargetRecord:
 
 
 async def _check_versions(
-    connection: AsyncConnection, target_id: str, version: str | None, links_version: str | None
+    connection: AsyncConnection,
+    target_id: str,
+    version: str | None,
+    links_version: str | None,
+    *,
+    again: str = "read it again and repeat the change",
 ) -> None:
-    """Lock the target until the end of the transaction, and check that nobody changed it."""
+    """Lock the target until the end of the transaction, and check that nobody changed it.
+
+    ``again`` says what to do if somebody did.
+    """
     row = (await connection.execute(_LOCKED, {"target": target_id})).mappings().first()
     if row is None:
         return
     if version not in (None, _record(row).version):
-        text = f"the target {row['name']} was changed meanwhile; read it again and repeat the change"
+        text = f"the target {row['name']} was changed meanwhile; {again}"
         raise ConflictError(text, kind="version-conflict")
     if links_version not in (None, version_of(row["ui_url"], row["link_templates"])):
         text = "the links of this target were changed meanwhile; open them again and repeat the change"

@@ -62,6 +62,21 @@ def test_a_change_of_somebody_else_at_the_same_moment_stays(fake, monkeypatch, c
     assert fake.targets["tflink"].labels == {"team": "theirs"}
 
 
+def test_a_target_that_is_changed_before_its_removal_stays(fake, monkeypatch, capsys):
+    read = fake._listed
+
+    def reading(asked):
+        page = read(asked)
+        fake._patch("tflink", TargetPatch(labels={"team": "theirs"}))
+        return page
+
+    monkeypatch.setattr(fake, "_listed", reading)
+    assert run(["targets", "remove", "production-eu", "--api", "http://api.test"]) != 0
+
+    assert "was changed meanwhile; look at it again and remove it then" in capsys.readouterr().err
+    assert "tflink" in fake.targets
+
+
 def test_a_new_connection_is_tested_after_it_was_stored(fake, capsys):
     assert _change("--plain", "--user", "me=env:P") == 0
 

@@ -42,6 +42,8 @@ from collectors.spark.checkpoint_folder import (
 from collectors.spark.folder_threads import AtMostOne, FolderThreads, MountHangsError
 
 _THREADS: Final = FolderThreads("checkpoint-folder")
+_KINDS: Final = FolderThreads("folder-kind")
+"""Apart from the readings, so that long readings of other folders keep no short question waiting."""
 
 READ_EVERY_S: Final = 30.0
 _PAUSE_TIMES: Final = 20.0
@@ -69,7 +71,7 @@ class CheckpointCollector:
     _reading: AtMostOne[tuple[CheckpointFiles, float]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._kind = AtMostOne(_THREADS, self.path)
+        self._kind = AtMostOne(_KINDS, self.path)
         self._reading = AtMostOne(_THREADS, self.path)
 
     @property
@@ -97,6 +99,8 @@ class CheckpointCollector:
                 raise self._unavailable(error.reason) from None
             except TimeoutError:
                 raise self._unavailable(f"the folder has not answered within {_WAIT_S:g} s") from None
+            except OSError as error:
+                raise self._unavailable(f"the folder cannot be asked ({error.strerror})") from None
         return self._is_checkpoint or False
 
     def has_logs(self, *, is_known: bool) -> None:
@@ -127,9 +131,11 @@ class CheckpointCollector:
             if (for_s := self.monotonic_s() - began_s) >= _LATE_S:
                 raise self._unavailable(f"a reading of the folder has not ended for {duration(for_s * 1000)}") from None
             return None
-        except Exception:
+        except Exception as error:
             # Another folder may be there by the next poll.
             self._began_s = self._is_checkpoint = None
+            if isinstance(error, OSError):
+                raise self._unavailable(f"the folder cannot be read ({error.strerror})") from None
             raise
         self._began_s = None
         self._due_s = began_s + max(READ_EVERY_S, _PAUSE_TIMES * (ended_s - began_s))

@@ -11,6 +11,7 @@ folder that is reached by a link counts for the mount on which the link is.
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import threading
 import time
@@ -93,6 +94,12 @@ class FolderThreads:
         with self._lock:
             self._begin(mount)
 
+    def hangs(self, mount: str) -> bool:
+        """Return whether so many calls of a mount are late that no other one begins."""
+        with self._lock:
+            known = self._mounts.get(mount)
+            return known is not None and self._late_count(known) >= self.hung_max
+
     def _begin(self, name: str) -> None:
         mount = self._mounts.get(name)
         while mount is not None and mount.waiting and self._has_place(mount):
@@ -100,14 +107,21 @@ class FolderThreads:
             if made.future.set_running_or_notify_cancel():
                 made.began_s = self.monotonic_s()
                 mount.running.add(made)
-                threading.Thread(target=self._run, args=(made,), name=self.name, daemon=True).start()
+                try:
+                    threading.Thread(target=self._run, args=(made,), name=self.name, daemon=True).start()
+                except (RuntimeError, MemoryError):
+                    mount.running.discard(made)
+                    made.future.set_exception(OSError(errno.EAGAIN, "no thread can be started"))
         if mount is not None and not mount.running and not mount.waiting:
             del self._mounts[name]
 
     def _has_place(self, mount: _Mount) -> bool:
-        late_from_s = self.monotonic_s() - self.late_s
-        late_count = sum(c.began_s is not None and c.began_s <= late_from_s for c in mount.running)
+        late_count = self._late_count(mount)
         return late_count < self.hung_max and len(mount.running) - late_count < self.at_once
+
+    def _late_count(self, mount: _Mount) -> int:
+        late_from_s = self.monotonic_s() - self.late_s
+        return sum(c.began_s is not None and c.began_s <= late_from_s for c in mount.running)
 
     def _run(self, made: FolderCall[T]) -> None:
         found: T | None = None
@@ -116,13 +130,16 @@ class FolderThreads:
             found = made.call()
         except BaseException as raised:  # noqa: BLE001 -- the one who waits for the call gets it
             error = raised
-        with self._lock:
-            self._mounts[made.mount].running.discard(made)
-            self._begin(made.mount)
-        if error is not None:
-            made.future.set_exception(error)
-        else:
-            made.future.set_result(found)  # type: ignore[arg-type]
+        try:
+            with self._lock:
+                self._mounts[made.mount].running.discard(made)
+                self._begin(made.mount)
+        finally:
+            # Whatever becomes of the next call, this one has ended.
+            if error is not None:
+                made.future.set_exception(error)
+            else:
+                made.future.set_result(found)  # type: ignore[arg-type]
 
 
 class MountHangsError(Exception):
@@ -146,8 +163,9 @@ class AtMostOne(Generic[T]):
         """Return what the running call returns, or else that of a new one.
 
         Raises:
-            MountHangsError: it has not begun within ``wait_s`` seconds.
-            TimeoutError: it has not ended by then. The next call of this method waits for it again.
+            MountHangsError: it has not begun within ``wait_s`` seconds, because its mount hangs.
+            TimeoutError: it has not ended by then, or waits for its place. The next call of this method waits for it
+                again.
         """
         if self._call is None or self._running is None:
             self._call = self.threads.submit(self.folder, call)
@@ -158,7 +176,9 @@ class AtMostOne(Generic[T]):
         self.threads.begin_due(made.mount)
         done, _ = await asyncio.wait({running}, timeout=wait_s)
         if not done:
-            raise MountHangsError(made.mount) if made.began_s is None else TimeoutError
+            # One that waits for others that are only slow gets its place.
+            is_held = made.began_s is None and self.threads.hangs(made.mount)
+            raise MountHangsError(made.mount) if is_held else TimeoutError
         if self._running is running:
             self._call = self._running = None
         return running.result()

@@ -7,9 +7,12 @@ An entry that cannot be read leaves the others as they are, and is counted.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import os
 import stat
+import threading
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,16 +25,21 @@ import structlog
 from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.engines import SPARK_FOLDER, EngineCapabilities
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
+from backend.domain.spelling import duration
 from backend.domain.text import clean
 from collectors.spark.applications import UPDATED_MS_MAX, Attempt
-from collectors.spark.folder_threads import AtMostOne, FolderThreads, MountHangsError
+from collectors.spark.arriving import WHOLE_S
+from collectors.spark.folder_threads import AtMostOne, FolderCall, FolderThreads, MountHangsError
 from collectors.spark.log_source import Cost, LogFailedError
 from collectors.spark.log_stream import LogRead, LogRefusedError, index_of, is_compacted, is_finished, read_file
 
 _log = structlog.get_logger(__name__)
 
-_THREADS: Final = FolderThreads("log-folder", late_s=60.0)
-"""Not those of the history servers, so that a slow server keeps no folder waiting."""
+_LISTS: Final = FolderThreads("log-list")
+"""Apart from the logs that are read, so that long logs of other folders keep no list waiting."""
+_THREADS: Final = FolderThreads("log-folder", late_s=60.0, hung_max=4)
+"""Not those of the history servers, so that a slow server keeps no folder waiting. Few may be late: if they are not
+hung, they parse, and compete for the processor."""
 _WAIT_S: Final = 20.0
 """A poll waits so long for the list. It is less than a poll may take."""
 ROLLING: Final = "eventlog_v2_"
@@ -46,23 +54,33 @@ UNDATED: Final = "its time is not one of the years 2 to 9998"
 
 @dataclass(slots=True)
 class _Listed:
-    """The logs of a folder. ``unreadable`` is the first that cannot be read, with the reason."""
+    """The logs of a folder. ``unreadable`` is the first that cannot be read, with the reason.
+
+    ``times_ms`` has ``updated_ms`` of all logs that ended, and ``open_count`` is the number of the others.
+    """
 
     attempts: list[Attempt] = field(default_factory=list)
-    count: int = 0
+    times_ms: array[int] = field(default_factory=lambda: array("q"))
+    open_count: int = 0
     unreadable: str | None = None
     unreadable_count: int = 0
-    left_out_count: int = 0
 
-    @property
-    def problem(self) -> str | None:
-        """What is missing in the list, as the end of a sentence."""
+    def since(self, since_ms: int) -> list[Attempt]:
+        """Return the logs that are still written, and those that were since then."""
+        return [a for a in self.attempts if a.ended_at is None or a.updated_ms >= since_ms]
+
+    def problem(self, since_ms: int) -> str | None:
+        """Return what is missing in ``since``, as the end of a sentence.
+
+        The age of an entry that cannot be read is not known: the time of a folder is not that of its files.
+        """
+        left_out_count = self.open_count + sum(at >= since_ms for at in self.times_ms) - len(self.since(since_ms))
         problems = []
         if self.unreadable_count:
             entries = f"{self.unreadable_count:,} {'entry' if self.unreadable_count == 1 else 'entries'}"
             problems.append(f"{entries} of the folder cannot be read (such as {self.unreadable})")
-        if self.left_out_count:
-            problems.append(f"the oldest {self.left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
+        if left_out_count:
+            problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
         return ", ".join(problems) or None
 
 
@@ -74,9 +92,11 @@ class LogFolder:
     cost: Cost = field(default_factory=Cost)
     problem: str | None = None
     _listing: AtMostOne[_Listed] = field(init=False)
+    _given_up: dict[str, FolderCall[None]] = field(default_factory=dict)
+    """The readings that had not ended in time, by application. Each may still hang."""
 
     def __post_init__(self) -> None:
-        self._listing = AtMostOne(_THREADS, self.folder)
+        self._listing = AtMostOne(_LISTS, self.folder)
 
     @property
     def clock_ahead(self) -> timedelta:
@@ -100,10 +120,18 @@ class LogFolder:
 
     async def check(self) -> None:
         """Check that the folder can be read; see ``LogSource``."""
-        await self.list_since(from_epoch_ms(0))
+        await self._listed()
 
     async def list_since(self, since: datetime) -> list[Attempt]:
         """List the logs; see ``LogSource``. Those that are still written count as those of running applications."""
+        listed, since_ms = await self._listed(), to_epoch_ms(since)
+        problem = listed.problem(since_ms)
+        if problem != self.problem and problem is not None:
+            _log.warning("event logs left out", folder=self.url, reason=problem)
+        self.problem = problem
+        return listed.since(since_ms)
+
+    async def _listed(self) -> _Listed:
         self.cost.request_count += 1
         try:
             listed = await self._listing.result(partial(_logs, self.folder), wait_s=_WAIT_S)
@@ -115,36 +143,47 @@ class LogFolder:
         except OSError as error:
             reason = f"the folder cannot be read on the machine of the collector ({error.strerror})"
             raise TargetUnavailableError(url=self.url, reason=reason) from None
-        if listed.problem != self.problem and listed.problem is not None:
-            _log.warning("event logs left out", folder=self.url, reason=listed.problem)
-        self.problem = listed.problem
         if listed.unreadable_count and not listed.attempts:
-            raise TargetProtocolError(url=self.url, reason=f"it has no log that can be read: {listed.problem}")
-        since_ms = to_epoch_ms(since)
-        return [a for a in listed.attempts if a.ended_at is None or a.updated_ms >= since_ms]
+            raise TargetProtocolError(url=self.url, reason=f"it has no log that can be read: {listed.problem(0)}")
+        return listed
 
     async def look_up(self, attempt: Attempt) -> list[Attempt]:
         """Return the attempt if its log still exists; see ``LogSource``."""
-        return [a for a in await self.list_since(from_epoch_ms(0)) if a.key == attempt.key]
+        return [a for a in (await self._listed()).attempts if a.key == attempt.key]
 
     async def fetch(self, attempt: Attempt, found: LogRead, before: Mapping[int, int]) -> None:
-        """Read the files of a log that are new; see ``LogSource``."""
+        """Read the files of a log that are new; see ``LogSource``. A log that hangs is not read a second time."""
+        app_id = attempt.app_id
+        self._given_up = {key: call for key, call in self._given_up.items() if not call.future.done()}
+        if app_id in self._given_up:
+            raise LogFailedError(f"the event log {app_id} cannot be read: an earlier reading of it has not ended")
+        is_given_up = threading.Event()
+        made = _THREADS.submit(self.folder, partial(_read_log, self.folder, app_id, found, before, is_given_up))
+        running = _THREADS.awaited(made)
         try:
-            await _THREADS.result(self.folder, partial(_read_log, self.folder, attempt.app_id, found, before))
+            done, _ = await asyncio.wait({running}, timeout=WHOLE_S)
+            if not done:
+                what = "it was not begun" if made.began_s is None else "its reading has not ended"
+                raise LogRefusedError(f"{what} within {duration(WHOLE_S * 1000)}")
+            running.result()
         except (LogRefusedError, OSError) as error:
             reason = error.reason if isinstance(error, LogRefusedError) else str(error.strerror)
-            raise LogFailedError(f"the event log {attempt.app_id} cannot be read: {reason}") from None
+            raise LogFailedError(f"the event log {app_id} cannot be read: {reason}") from None
         finally:
+            if not running.done():
+                # Its result is not asked for any more. A call that has not begun never begins.
+                is_given_up.set()
+                running.cancel()
+                self._given_up[app_id] = made
             self.cost.response_bytes += found.packed_bytes
 
 
 def _logs(folder: Path) -> _Listed:
-    """Return the logs that count most: those that are still written, then the newest. The others are counted."""
+    """Return the logs that count most: those that are still written, then the newest. Of the others the times."""
     listed = _Listed()
     listed.attempts = heapq.nsmallest(
         LISTED_MAX, _each(folder, listed), key=lambda a: (a.ended_at is not None, -a.updated_ms)
     )
-    listed.left_out_count = listed.count - len(listed.attempts)
     return listed
 
 
@@ -163,7 +202,10 @@ def _each(folder: Path, listed: _Listed) -> Iterator[Attempt]:
                 listed.unreadable = listed.unreadable or f"{clean(entry.name, length_max=100)}: {reason}"
                 continue
             if attempt is not None:
-                listed.count += 1
+                if attempt.ended_at is None:
+                    listed.open_count += 1
+                else:
+                    listed.times_ms.append(attempt.updated_ms)
                 yield attempt
 
 
@@ -206,12 +248,14 @@ def id_of(name: str) -> str:
     return base
 
 
-def _read_log(folder: Path, app_id: str, found: LogRead, before: Mapping[int, int]) -> None:
+def _read_log(
+    folder: Path, app_id: str, found: LogRead, before: Mapping[int, int], is_given_up: threading.Event
+) -> None:
     files = sorted(_files(folder, app_id))
     found.begins |= {index for index, _ in files[:1]}
     for index, path in files:
         if not is_finished(path.name, index, before):
-            _read_one(path, found, index, before.get(index, 0))
+            _read_one(path, found, index, before.get(index, 0), is_given_up)
 
 
 def _files(folder: Path, app_id: str) -> Iterator[tuple[int, Path]]:
@@ -231,7 +275,7 @@ def _files(folder: Path, app_id: str) -> Iterator[tuple[int, Path]]:
                 return
 
 
-def _read_one(path: Path, found: LogRead, index: int, skip: int) -> None:
+def _read_one(path: Path, found: LogRead, index: int, skip: int, is_given_up: threading.Event) -> None:
     number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -242,6 +286,9 @@ def _read_one(path: Path, found: LogRead, index: int, skip: int) -> None:
 
         def read(size: int) -> bytes:
             piece = file.read(size)
+            if is_given_up.is_set():
+                # What was read by then was taken over already.
+                raise LogRefusedError("its reading was given up")
             found.packed_bytes += len(piece)
             return piece
 

@@ -18,6 +18,7 @@ from collectors.base import Probed
 from collectors.spark.applications import counted
 from collectors.spark.collector import LogOptions
 from collectors.spark.opening import SparkCollector, opened
+from collectors.spark.remote_folder import RemoteFolder
 
 _JOBS_MAX: Final = 50
 _READING_SHARE: Final = 0.5
@@ -60,6 +61,8 @@ def _summary(collector: SparkCollector, version: str | None, folder: CheckpointF
     unread = f", {logs.unread_count} not read yet" if logs.unread_count else ""
     problem = None if collector.folder is None else collector.folder.problem
     left_out = f"; {problem}" if problem else ""
+    if isinstance(collector.folder, RemoteFolder) and collector.folder.is_partial:
+        left_out += "; one poll does not list the whole folder, so new logs may be seen some polls late"
     what = "Folder of Spark event logs" if version is None else f"Spark history server {version}"
     return (
         f"{what}, {counted(logs.application_count)} running or ended within an hour,"

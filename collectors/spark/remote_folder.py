@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from backend.domain.clock import from_epoch_ms, to_epoch_ms
+from backend.domain.clock import to_epoch_ms
 from backend.domain.engines import SPARK_FOLDER, EngineCapabilities
 from backend.domain.errors import TargetProtocolError
 from backend.domain.text import clean
@@ -92,6 +92,8 @@ class RemoteFolder:
 
     files: RemoteFiles
     problem: str | None = None
+    is_partial: bool = False
+    """Whether the newest list has not come to the end of the folder, so that later polls go on with it."""
     _logs: dict[str, RemoteLog] = field(default_factory=dict)
     _read_sizes: dict[str, int] = field(default_factory=dict)
     _packed: set[str] = field(default_factory=set)
@@ -125,24 +127,32 @@ class RemoteFolder:
 
     async def check(self) -> None:
         """Check that the folder can be listed; see ``LogSource``."""
-        await self.list_since(from_epoch_ms(0))
+        await self._listed()
 
     async def list_since(self, since: datetime) -> list[Attempt]:
         """List the logs; see ``LogSource``. Those that are still written count as those of running applications."""
-        listing = await self.files.listed()
-        listing, logs = _dated(listing, logs_of(listing))
+        listing, logs = await self._listed()
         kept = heapq.nsmallest(LISTED_MAX, logs.values(), key=lambda log: (not log.is_open, -log.changed_ms))
-        self._note(listing, len(logs) - len(kept))
+        self.is_partial = listing.is_partial
+        since_ms = to_epoch_ms(since + self.clock_ahead)
+        wanted = sum(log.is_open or log.changed_ms >= since_ms for log in logs.values())
+        self._note(listing, wanted - sum(log.is_open or log.changed_ms >= since_ms for log in kept))
         self._versions = {log.app_id: self._version_of(log) for log in kept}
-        if listing.unreadable_count and not logs:
-            raise TargetProtocolError(url=self.url, reason=f"it has no log that can be read: {self.problem}")
         self._logs = {log.app_id: log for log in kept}
         paths = {file.path for log in kept for file in log.files.values()}
         self._read_sizes = {path: size for path, size in self._read_sizes.items() if path in paths}
         self._packed &= paths
-        since_ms = to_epoch_ms(since + self.clock_ahead)
         attempts = (attempt_of(log.app_id, log.changed_ms, is_open=log.is_open) for log in kept)
         return [a for a in attempts if a.ended_at is None or a.updated_ms >= since_ms]
+
+    async def _listed(self) -> tuple[Listing, dict[str, RemoteLog]]:
+        listing = await self.files.listed()
+        listing, logs = _dated(listing, logs_of(listing))
+        if listing.unreadable_count and not logs:
+            raise TargetProtocolError(
+                url=self.url, reason=f"it has no log that can be read: {_problem_of(listing, left_out_count=0)}"
+            )
+        return listing, logs
 
     def _version_of(self, log: RemoteLog) -> tuple[int, int]:
         """Give a log that has changed a later time than before. S3 dates objects in whole seconds."""
@@ -152,19 +162,7 @@ class RemoteFolder:
         return content, log.changed_ms
 
     def _note(self, listing: Listing, left_out_count: int) -> None:
-        problems = []
-        if listing.unreadable_count:
-            entries = f"{listing.unreadable_count:,} {'entry' if listing.unreadable_count == 1 else 'entries'}"
-            problems.append(f"{entries} of the folder cannot be read (such as {listing.unreadable})")
-        if left_out_count:
-            problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
-        if listing.waiting_count:
-            problems.append(f"{listing.waiting_count:,} rolling logs are listed by the next polls")
-        if listing.is_partial:
-            problems.append("one poll does not list the whole folder, so new logs may be seen some polls late")
-        if listing.is_cut:
-            problems.append("the folder has more files than are kept, so the oldest are left out")
-        problem = ", ".join(problems) or None
+        problem = _problem_of(listing, left_out_count)
         if problem != self.problem and problem is not None:
             _log.warning("event logs left out", folder=self.url, reason=problem)
         self.problem = problem
@@ -215,6 +213,21 @@ class RemoteFolder:
         if begin == 0 and head not in (b"", b"{"):
             self._packed.add(file.path)
         self._read_sizes[file.path] = end
+
+
+def _problem_of(listing: Listing, left_out_count: int) -> str | None:
+    """Return what a list leaves out, as the end of a sentence."""
+    problems = []
+    if listing.unreadable_count:
+        entries = f"{listing.unreadable_count:,} {'entry' if listing.unreadable_count == 1 else 'entries'}"
+        problems.append(f"{entries} of the folder cannot be read (such as {listing.unreadable})")
+    if left_out_count:
+        problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
+    if listing.waiting_count:
+        problems.append(f"{listing.waiting_count:,} rolling logs are listed by the next polls")
+    if listing.is_cut:
+        problems.append("the folder has more files than are kept, so the oldest are left out")
+    return ", ".join(problems) or None
 
 
 def _dated(listing: Listing, logs: dict[str, RemoteLog]) -> tuple[Listing, dict[str, RemoteLog]]:

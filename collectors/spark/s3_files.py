@@ -64,6 +64,8 @@ class S3Files:
     _round: dict[str, RemoteFile] = field(default_factory=dict)
     _after: str = ""
     _is_cut: bool = False
+    _was_cut: bool = False
+    """Whether the round before was cut. What it found still counts while a round goes on."""
     _fs: Any = None
     _pair: tuple[str, str] | None = field(default=None, repr=False)
     _ahead: timedelta = timedelta(0)
@@ -132,9 +134,9 @@ class S3Files:
         """Return what this round of lists and, for the keys that it has not come to, the round before has found."""
         done = self._after.removeprefix(self._prefix).encode()
         files = self._round | {p: f for p, f in self._files.items() if not is_partial or p.encode() > done}
-        is_cut = self._is_cut or len(files) > FILES_MAX
+        is_cut = self._is_cut or len(files) > FILES_MAX or (is_partial and self._was_cut)
         if not is_partial:
-            self._is_cut = False
+            self._is_cut, self._was_cut = False, is_cut
         return Listing(tuple(_newest(files).values()), is_cut=is_cut, is_partial=is_partial)
 
     def _no_list(self, problem: str) -> TargetProtocolError:

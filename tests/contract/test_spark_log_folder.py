@@ -233,6 +233,28 @@ async def test_what_a_poll_leaves_out_is_in_its_observation_until_nothing_is(fol
     assert (first.left_out, second.left_out) == ("the oldest 1 of more than 1 logs are left out", None)
 
 
+async def test_logs_that_no_poll_would_read_are_not_left_out(folder, monkeypatch):
+    monkeypatch.setattr("collectors.spark.log_folder.LISTED_MAX", 2)
+    for number in range(4):
+        folder.write(f"old-{number}", lines(-1, 0))
+    folder.at_ms += 7_200_000
+    folder.write("local-1", lines(-1, 0))
+    source = LogFolder(folder.path)
+    since = from_epoch_ms(folder.at_ms - 3_600_000)
+
+    assert [a.app_id for a in await source.list_since(since)] == ["local-1"]
+    assert source.problem is None
+    await source.check()
+    (attempt,) = await source.list_since(since)
+    assert await source.look_up(attempt) == [attempt]
+    assert source.problem is None, "other questions do not say what the list leaves out"
+
+    for number in range(2, 5):
+        folder.write(f"local-{number}.inprogress", b"")
+    await source.list_since(since)
+    assert source.problem == "the oldest 2 of more than 2 logs are left out"
+
+
 async def test_what_was_read_before_a_file_that_cannot_be_read_is_kept(folder):
     folder.write("eventlog_v2_app-1/events_4_app-1", lines(-1, 0))
     folder.write("eventlog_v2_app-1/events_5_app-1", b"\x00binary")

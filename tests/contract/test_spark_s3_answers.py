@@ -10,9 +10,10 @@ from backend.domain.clock import from_epoch_ms
 from backend.domain.connection import ANYWHERE
 from backend.domain.errors import UpstreamError
 from backend.domain.target import TargetOrigin
-from collectors.spark import s3_files
+from collectors.spark import remote_folder, s3_files
 from collectors.spark.kind import SPARK
 from collectors.spark.remote_files import Listing
+from collectors.spark.remote_folder import RemoteFolder
 from tests.support.answering_s3 import Answer, answering_s3, page
 from tests.support.collector_targets import Row
 
@@ -148,6 +149,48 @@ async def test_a_list_longer_than_a_poll_goes_on_in_the_next_and_what_was_found_
         (10, False, False),
         (10, True, False),
     ]
+
+
+async def test_a_list_that_later_polls_end_leaves_nothing_out_and_the_test_of_the_connection_says_so(monkeypatch):
+    monkeypatch.setattr(s3_files, "_PAGES_MAX", 2)
+    names = [f"local-{number}" for number in range(10, 20)]
+    with answering_s3(folder(names, size=2)) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+        async with s3_files.open_s3(f"s3://{_BUCKET}/events", timeout_s=10.0, reach=ANYWHERE) as files:
+            source = RemoteFolder(files)
+            found = []
+            for _ in range(4):
+                count = len(await source.list_since(from_epoch_ms(0)))
+                found.append((count, source.is_partial, source.problem))
+
+    assert found == [(4, True, None), (8, True, None), (10, False, None), (10, True, None)]
+
+
+async def test_a_folder_that_is_cut_is_so_in_each_round(monkeypatch):
+    monkeypatch.setattr(s3_files, "FILES_MAX", 4)
+    monkeypatch.setattr(s3_files, "_PAGES_MAX", 3)
+    names = [f"local-{number}" for number in range(10, 22)]
+    with answering_s3(folder(names, size=3)) as s3:
+        found = await listed(s3.endpoint, monkeypatch, count=8)
+
+    assert all(f.is_cut for f in found)
+
+
+async def test_of_too_many_logs_only_those_that_a_poll_would_read_count_as_left_out(monkeypatch):
+    monkeypatch.setattr(remote_folder, "LISTED_MAX", 3)
+    names = [f"local-{number}" for number in range(10, 16)]
+    with answering_s3(folder(names, size=10)) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+        async with s3_files.open_s3(f"s3://{_BUCKET}/events", timeout_s=10.0, reach=ANYWHERE) as files:
+            source = RemoteFolder(files)
+            await source.list_since(from_epoch_ms(0))
+            all_of_them = source.problem
+            times = sorted(log.changed_ms for log in source._logs.values())
+            await source.list_since(from_epoch_ms(times[0]) - files.clock_ahead)
+
+            assert (all_of_them, source.problem) == ("the oldest 3 of more than 3 logs are left out", None)
+            await source.check()
+            assert source.problem is None
 
 
 async def test_a_page_with_only_deleted_objects_does_not_end_the_list(monkeypatch):

@@ -12,9 +12,12 @@ from aiohttp import web
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from collectors.spark import arriving, history_server, log_folder
-from collectors.spark.log_folder import LogFolder
+from collectors.spark.log_folder import LogFolder, attempt_of
+from collectors.spark.log_source import LogFailedError
+from collectors.spark.read_application import ReadApplication
 from tests.contract.test_spark_history import Handler, job_of, lines, numbers_of, rolling, watching
 from tests.support.spark_history import Application, zipped
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +81,7 @@ async def test_slow_history_servers_keep_no_folder_waiting(tmp_path):
 
 async def test_folders_that_hang_keep_no_other_folder_waiting_and_are_asked_once(tmp_path, monkeypatch):
     monkeypatch.setattr(log_folder, "_WAIT_S", 0.05)
-    monkeypatch.setattr(log_folder._THREADS, "find_mount", str)
+    monkeypatch.setattr(log_folder._LISTS, "find_mount", str)
     is_free, asked = threading.Event(), []
     listed = log_folder._logs
 
@@ -102,6 +105,73 @@ async def test_folders_that_hang_keep_no_other_folder_waiting_and_are_asked_once
     finally:
         is_free.set()
     assert (found.app_id, sorted(asked)) == ("local-1", [*(f"hung-{n}" for n in range(8)), "well"])
+
+
+class HeldLogs:
+    """Logs of which some are read until the test releases them. ``asked`` has those whose reading has begun."""
+
+    def __init__(self, monkeypatch, *, held: str) -> None:
+        self.is_free = threading.Event()
+        self.asked: list[str] = []
+        read = log_folder._read_one
+
+        def reading(path, *args):
+            self.asked.append(path.name)
+            if path.name.startswith(held):
+                self.is_free.wait(60)
+            return read(path, *args)
+
+        monkeypatch.setattr(log_folder, "_read_one", reading)
+
+
+def _held_calls(folder: LogFolder, *names: str) -> list[asyncio.Future[None]]:
+    reads = [(attempt_of(name, 0, is_open=True), ReadApplication(name).reading()) for name in names]
+    return [asyncio.ensure_future(folder.fetch(attempt, found, {})) for attempt, found in reads]
+
+
+async def test_logs_that_take_long_keep_no_list_waiting(tmp_path, monkeypatch):
+    held = HeldLogs(monkeypatch, held="long")
+    names = [f"long-{n}" for n in range(log_folder._THREADS.at_once)]
+    for name in names:
+        (tmp_path / name).write_bytes(lines(-1, 0))
+    folder = LogFolder(tmp_path)
+    readings = _held_calls(folder, *names)
+    try:
+        await asyncio.sleep(0)
+        until(lambda: len(held.asked) == len(names), "all are read")
+        assert len(await folder.list_since(from_epoch_ms(0))) == len(names)
+    finally:
+        held.is_free.set()
+        await asyncio.gather(*readings)
+
+
+async def test_a_log_that_hangs_is_a_failure_and_is_not_read_a_second_time_until_it_answers(tmp_path, monkeypatch):
+    held = HeldLogs(monkeypatch, held="hung")
+    for name in ("hung", "well"):
+        (tmp_path / name).write_bytes(lines(-1, 0))
+    folder, found = LogFolder(tmp_path), ReadApplication("hung").reading()
+    hung, well = (attempt_of(name, 0, is_open=True) for name in ("hung", "well"))
+    try:
+        monkeypatch.setattr(log_folder, "WHOLE_S", 0.05)
+        with pytest.raises(LogFailedError, match=r"hung cannot be read: its reading has not ended within 50 ms"):
+            await folder.fetch(hung, found, {})
+        monkeypatch.setattr(log_folder, "WHOLE_S", 30.0)
+        with pytest.raises(LogFailedError, match="an earlier reading of it has not ended"):
+            await folder.fetch(hung, found, {})
+        other = ReadApplication("well").reading()
+        await folder.fetch(well, other, {})
+    finally:
+        held.is_free.set()
+    until(lambda: all(call.future.done() for call in folder._given_up.values()), "it has ended")
+    assert (held.asked, found.packed_bytes, other.packed_bytes) == (["hung", "well"], 0, len(lines(-1, 0)))
+
+    again = ReadApplication("hung").reading()
+    await folder.fetch(hung, again, {})
+    assert again.packed_bytes == len(lines(-1, 0))
+
+
+def test_few_logs_of_a_mount_that_are_late_are_read_at_once():
+    assert log_folder._THREADS.at_once + log_folder._THREADS.hung_max <= 8
 
 
 def _broken_off(first: int, suffix: str) -> list[tuple[str, bytes]]:

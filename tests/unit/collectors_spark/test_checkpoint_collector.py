@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import threading
 from datetime import UTC, datetime, timedelta
@@ -205,6 +206,32 @@ async def test_folders_that_hang_keep_no_other_checkpoint_folder_waiting(made, m
         assert (await CheckpointCollector(made.path, TargetId("t"), clock).collect(NOW)).folder.query_id == QUERY
     finally:
         released.set()
+
+
+async def test_folders_that_wait_for_slow_ones_of_their_mount_are_no_failure(made, slow):
+    released, threads = slow("read_folder")
+    collectors = [CheckpointCollector(made.path, TargetId("t"), Clock()) for _ in range(6)]
+    for _ in range(2):
+        for collector in collectors:
+            assert (await collector.collect(NOW)).folder is None
+    assert len(threads) <= checkpoint_collector._THREADS.at_once
+    checkpoint_collector._WAIT_S = 30.0
+    assert await CheckpointCollector(made.path, TargetId("t"), Clock()).is_checkpoint(), "what it is, is known soon"
+
+    released.set()
+    for collector in collectors:
+        assert (await collector.collect(NOW)).folder.query_id == QUERY
+
+
+@pytest.mark.parametrize("call", ["read_folder", "is_checkpoint_folder"])
+async def test_an_error_of_the_machine_is_said(made, monkeypatch, call):
+    def fail(path):
+        raise OSError(errno.EAGAIN, "no thread can be started")
+
+    monkeypatch.setattr(checkpoint_collector, call, fail)
+    async with opened(made.path) as collector:
+        with pytest.raises(TargetUnavailableError, match=r"the folder cannot be .* \(no thread can be started\)"):
+            await collector.collect(NOW)
 
 
 async def test_what_kind_a_folder_is_is_asked_until_it_is_known(tmp_path, slow):

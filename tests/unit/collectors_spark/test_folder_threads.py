@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from collectors.spark.folder_threads import AtMostOne, FolderThreads, MountHangsError, mount_of
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 LONG_S = 30.0
@@ -130,6 +131,53 @@ async def test_a_hung_folder_is_asked_once_and_one_that_waits_for_its_mount_says
     last = AtMostOne(hanging.threads, Path("/nfs/last"))
     with pytest.raises(MountHangsError, match=r"other folders of its mount \(/nfs\) do not answer"):
         await last.result(lambda: None, wait_s=0)
+
+
+async def test_a_call_that_waits_for_slow_ones_is_no_sign_of_a_mount_that_hangs(hanging):
+    slow = [hanging.hang(f"/nfs/{n}") for n in range(3)]
+    waiting = AtMostOne(hanging.threads, Path("/nfs/last"))
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await waiting.result(lambda: "last", wait_s=0)
+    assert hanging.begun(*slow) == [True, True, False]
+
+    hanging.released.set()
+    assert await waiting.result(lambda: "another", wait_s=LONG_S) == "last"
+
+
+async def test_a_thread_that_cannot_be_started_fails_its_call_and_no_other_one(hanging, monkeypatch):
+    hung = [hanging.hang("/nfs/a"), hanging.hang("/nfs/b")]
+    until(lambda: len(hanging.names) == 2, "both have begun")
+    left = hanging.hang("/nfs/c")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        hanging.released.set()
+        assert [await asyncio.wrap_future(call.future) for call in hung] == ["/nfs/a", "/nfs/b"]
+        with pytest.raises(OSError, match="no thread can be started"):
+            await asyncio.wrap_future(left.future)
+        with pytest.raises(OSError, match="no thread can be started"):
+            await hanging.answer("/nfs/d")
+    assert await hanging.answer("/nfs/e") == "/nfs/e"
+    assert not hanging.threads._mounts
+
+
+async def test_a_call_has_ended_although_the_next_one_cannot_begin(hanging, monkeypatch):
+    hung = hanging.hang("/nfs/a")
+    until(lambda: len(hanging.names) == 1, "it has begun")
+    errors = []
+    monkeypatch.setattr(threading, "excepthook", lambda found: errors.append(found.exc_type))
+
+    def fail(threads: FolderThreads, mount: str) -> None:
+        raise ValueError(mount)
+
+    monkeypatch.setattr(FolderThreads, "_begin", fail)
+    hanging.released.set()
+    assert await asyncio.wait_for(asyncio.wrap_future(hung.future), LONG_S) == "/nfs/a"
+    until(lambda: errors == [ValueError], "the error of the next call")
 
 
 def test_the_mount_of_a_folder_is_found_by_its_name(tmp_path):

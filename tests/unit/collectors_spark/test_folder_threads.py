@@ -158,7 +158,7 @@ async def test_a_thread_that_cannot_be_started_fails_its_call_and_no_other_one(h
         hanging.released.set()
         assert [await asyncio.wrap_future(call.future) for call in hung] == ["/nfs/a", "/nfs/b"]
         with pytest.raises(OSError, match="no thread can be started"):
-            await asyncio.wrap_future(left.future)
+            await asyncio.wait_for(asyncio.wrap_future(left.future), LONG_S)
         with pytest.raises(OSError, match="no thread can be started"):
             await hanging.answer("/nfs/d")
     assert await hanging.answer("/nfs/e") == "/nfs/e"

@@ -168,12 +168,18 @@ async def test_a_list_that_later_polls_end_leaves_nothing_out_and_the_test_of_th
 
 async def test_a_folder_that_is_cut_is_so_in_each_round(monkeypatch):
     monkeypatch.setattr(s3_files, "FILES_MAX", 4)
-    monkeypatch.setattr(s3_files, "_PAGES_MAX", 3)
-    names = [f"local-{number}" for number in range(10, 22)]
-    with answering_s3(folder(names, size=3)) as s3:
-        found = await listed(s3.endpoint, monkeypatch, count=8)
+    monkeypatch.setattr(s3_files, "_PAGES_MAX", 1)
+    newest_first = [(f"events/local-{number}", 5, 59 - number) for number in range(10, 19)]
 
-    assert all(f.is_cut for f in found)
+    def answer(path, query):
+        after = query.get("start-after", [""])[0]
+        left = [entry for entry in newest_first if entry[0] > after]
+        return Answer([page(left[:1], bucket=_BUCKET, token="more" if len(left) > 1 else None)])
+
+    with answering_s3(answer) as s3:
+        found = await listed(s3.endpoint, monkeypatch, count=18)
+
+    assert all(f.is_cut for f in found[8:])
 
 
 async def test_of_too_many_logs_only_those_that_a_poll_would_read_count_as_left_out(monkeypatch):

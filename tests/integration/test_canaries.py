@@ -163,7 +163,8 @@ async def test_no_credential_is_in_logs_metrics_tables_or_answers_after_a_run(en
         _targets_file(tmp_path, url, kubeconfig(server, tmp_path))
         async with collecting(database, tmp_path, port) as process:
             await _until(engine, "SELECT count(*) FROM target_health WHERE reason IS NOT NULL", 10)
-            await _until(engine, "SELECT count(*) FROM target_sources WHERE problem IS NOT NULL", 4)
+            await _until(engine, "SELECT count(*) FROM target_sources WHERE problem IS NOT NULL", 3)
+            await _until(engine, "SELECT count(*) FROM target_sources WHERE history_problem IS NOT NULL", 1)
             await _until(engine, "SELECT count(*) FROM cluster_states", 1)
             found = await _everything(engine, clock, port)
             # What a signal makes it write is searched too.

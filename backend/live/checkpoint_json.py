@@ -216,23 +216,21 @@ def _restored(view: JobView) -> Json:
         return None
     kind = "savepoint" if view.restored_is_savepoint else "chk"
     begun_from = view.begun_from
-    if begun_from is not None:
-        # Flink has the first four fields only.
-        return {
-            "id": view.restored_id,
-            "restore_timestamp": view.epoch_ms(view.restored_at_us),
-            "is_savepoint": view.restored_is_savepoint,
-            "external_path": begun_from.location,
-            "job-name": begun_from.job,
-            "kind": begun_from.kind,
-            "is-claimed": begun_from.is_claimed,
-            "left-out-operators": list(begun_from.left_out),
-        }
-    return {
+    own = f"runtime:/{view.id}/{kind}-{view.restored_id}"
+    restored: dict[str, Json] = {
         "id": view.restored_id,
         "restore_timestamp": view.epoch_ms(view.restored_at_us),
         "is_savepoint": view.restored_is_savepoint,
-        "external_path": f"runtime:/{view.id}/{kind}-{view.restored_id}",
+        "external_path": own if begun_from is None else begun_from.location,
+    }
+    if begun_from is None:
+        return restored
+    # Flink has none of these fields.
+    return restored | {
+        "job-name": begun_from.job,
+        "kind": begun_from.kind,
+        "is-claimed": begun_from.is_claimed,
+        "left-out-operators": list(begun_from.left_out),
     }
 
 

@@ -75,13 +75,18 @@ class _Listed:
         The age of an entry that cannot be read is not known: the time of a folder is not that of its files.
         """
         left_out_count = self.open_count + sum(at >= since_ms for at in self.times_ms) - len(self.since(since_ms))
-        problems = []
-        if self.unreadable_count:
-            entries = f"{self.unreadable_count:,} {'entry' if self.unreadable_count == 1 else 'entries'}"
-            problems.append(f"{entries} of the folder cannot be read (such as {self.unreadable})")
-        if left_out_count:
-            problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
-        return ", ".join(problems) or None
+        return ", ".join(problems_of(self.unreadable_count, self.unreadable, left_out_count)) or None
+
+
+def problems_of(unreadable_count: int, unreadable: str | None, left_out_count: int) -> list[str]:
+    """Return what a list of logs lacks, each as the end of a sentence. ``unreadable`` is the first unreadable entry."""
+    problems = []
+    if unreadable_count:
+        entries = f"{unreadable_count:,} {'entry' if unreadable_count == 1 else 'entries'}"
+        problems.append(f"{entries} of the folder cannot be read (such as {unreadable})")
+    if left_out_count:
+        problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
+    return problems
 
 
 @dataclass(slots=True)

@@ -23,7 +23,17 @@ from backend.domain.errors import TargetProtocolError
 from backend.domain.text import clean
 from collectors.spark.applications import Attempt
 from collectors.spark.arriving import FAILURES, WHOLE_S, parsed, reason_of
-from collectors.spark.log_folder import CODECS, LISTED_MAX, OPEN, ROLLING, UNDATED, attempt_of, id_of, is_dated
+from collectors.spark.log_folder import (
+    CODECS,
+    LISTED_MAX,
+    OPEN,
+    ROLLING,
+    UNDATED,
+    attempt_of,
+    id_of,
+    is_dated,
+    problems_of,
+)
 from collectors.spark.log_source import Cost, LogFailedError
 from collectors.spark.log_stream import LogRead, index_of, is_compacted, is_finished, read_file
 from collectors.spark.remote_files import Listing, RemoteFile, RemoteFiles
@@ -217,12 +227,7 @@ class RemoteFolder:
 
 def _problem_of(listing: Listing, left_out_count: int) -> str | None:
     """Return what a list leaves out, as the end of a sentence."""
-    problems = []
-    if listing.unreadable_count:
-        entries = f"{listing.unreadable_count:,} {'entry' if listing.unreadable_count == 1 else 'entries'}"
-        problems.append(f"{entries} of the folder cannot be read (such as {listing.unreadable})")
-    if left_out_count:
-        problems.append(f"the oldest {left_out_count:,} of more than {LISTED_MAX:,} logs are left out")
+    problems = problems_of(listing.unreadable_count, listing.unreadable, left_out_count)
     if listing.waiting_count:
         problems.append(f"{listing.waiting_count:,} rolling logs are listed by the next polls")
     if listing.is_cut:

@@ -10,7 +10,7 @@ from backend.domain.clock import from_epoch_ms
 from backend.domain.connection import ANYWHERE
 from backend.domain.errors import UpstreamError
 from backend.domain.target import TargetOrigin
-from collectors.spark import remote_folder, s3_files
+from collectors.spark import log_folder, remote_folder, s3_files
 from collectors.spark.kind import SPARK
 from collectors.spark.remote_files import Listing
 from collectors.spark.remote_folder import RemoteFolder
@@ -183,7 +183,8 @@ async def test_a_folder_that_is_cut_is_so_in_each_round(monkeypatch):
 
 
 async def test_of_too_many_logs_only_those_that_a_poll_would_read_count_as_left_out(monkeypatch):
-    monkeypatch.setattr(remote_folder, "LISTED_MAX", 3)
+    for module in (log_folder, remote_folder):
+        monkeypatch.setattr(module, "LISTED_MAX", 3)
     names = [f"local-{number}" for number in range(10, 16)]
     with answering_s3(folder(names, size=10)) as s3:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)

@@ -209,11 +209,12 @@ class EvidenceReader:
         queries = {run.id: query for run in runs if (query := query_of(run)) is not None}
         times = await folder_times_of_queries(connection, sorted(set(queries.values())))
         folders = {run_id: times[query] for run_id, query in queries.items() if query in times}
-        return [
-            _Asked(h.record, h.shape, h.headers, read_at.get(run_id), now, folders.get(run_id, ()))
-            for h in heads
-            for run_id in (h.record.run.id,)
-        ]
+        asked = []
+        for head in heads:
+            run_id = head.record.run.id
+            read, folder = read_at.get(run_id), folders.get(run_id, ())
+            asked.append(_Asked(head.record, head.shape, head.headers, read, now, folder))
+        return asked
 
     async def _recall(
         self,

@@ -198,6 +198,16 @@ def test_the_only_completed_checkpoint_is_not_one_of_several_of_which_only_one_i
     assert "duration of checkpoint 11" in list(sentences(found.verdict))
 
 
+def test_the_evidence_of_an_intermittent_cause_counts_the_same_checkpoints_as_its_sentence():
+    """The sentence counted 3 of the last 11 checkpoints, and a row the durations of 10."""
+    slow = {8, 9, 11}
+
+    found = diagnose(job([KINDS["async" if n in slow else "quick"](n) for n in range(1, 12)], []))
+
+    assert found.verdict.sentence.startswith("3 of the last 11 checkpoints took")
+    assert "median duration of 11 completed checkpoints" in list(sentences(found.verdict))
+
+
 @settings(max_examples=200)
 @given(runs(), st.data())
 def test_what_the_verdict_on_one_checkpoint_counts_is_true(drawn, data):

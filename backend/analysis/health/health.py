@@ -112,6 +112,15 @@ class HealthReport:
         """The number of judged checkpoints."""
         return len(self.completed) + len(self.failed)
 
+    @property
+    def counted(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints that evidence counts: those that are judged, or all that an intermittent cause could strike.
+
+        They are in no particular order.
+        """
+        is_intermittent = self.health is Health.INTERMITTENT
+        return (*self.struck, *self.quick) if is_intermittent else (*self.completed, *self.failed)
+
 
 def report(
     checkpoints: Sequence[Checkpoint],

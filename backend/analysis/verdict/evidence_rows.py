@@ -18,7 +18,7 @@ from backend.analysis.verdict.case import Case, Walked
 from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import CHECKPOINTS_MAX, RESTARTS_OF_TRANSACTIONS_WINDOW_S
 from backend.domain import known_messages, protocols
-from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.ids import VertexId
 from backend.domain.rollup import is_lower_bound
 from backend.domain.verdict import Basis, Evidence, VerdictKind
@@ -28,32 +28,36 @@ _LATE_NAMED_MAX = 4
 
 
 def fare(case: Case) -> list[Evidence]:
-    """Return rows on how the judged checkpoints fared: their durations and failures."""
+    """Return rows on how the checkpoints fared that the verdict counts: their durations and failures."""
     report = case.report
+    failed = [c for c in report.counted if c.header.status is CheckpointStatus.FAILED]
+    completed = [c for c in report.counted if c.header.status is CheckpointStatus.COMPLETED]
+    took_ms = known(c.header.end_to_end_duration_ms for c in completed)
     rows: list[Evidence] = []
     if report.overdue is not None:
         text = f"time since the trigger of checkpoint {report.overdue.checkpoint.header.checkpoint_id}, in progress"
         rows.append(_row(text, "trigger_timestamp", report.overdue.open_ms, "ms"))
-    if report.failed:
-        reasons = {c.header.failure_reason.value for c in report.failed if c.header.failure_reason is not None}
+    if failed:
+        reasons = {c.header.failure_reason.value for c in failed if c.header.failure_reason is not None}
         text = f"{_failed_of(case)} ({', '.join(sorted(reasons)) or 'no reason'})"
-        rows.append(_row(text, "failed", len(report.failed), "count"))
+        rows.append(_row(text, "failed", len(failed), "count"))
     newest = report.newest_slow if report.is_recent else ()
     before = [c for c in report.completed if c not in newest]
     if len(newest) > 1 and before:
         for text, these in ((f"the newest {len(newest)} checkpoints", newest), (f"the {len(before)} before", before)):
             took = median(c.header.end_to_end_duration_ms for c in these)
             rows += [] if took is None else [_row(f"median duration of {text}", "end_to_end_duration", took, "ms")]
-    if report.duration_median_ms is not None:
-        many = len(known(c.header.end_to_end_duration_ms for c in report.completed))
-        text = f"median duration of {many} completed checkpoints" if many > 1 else _duration_of_one(case)
-        rows.append(_row(text, "end_to_end_duration", report.duration_median_ms, "ms"))
+    usual_ms = median(took_ms)
+    if usual_ms is not None:
+        many = len(took_ms)
+        text = f"median duration of {many} completed checkpoints" if many > 1 else _duration_of_one(case, completed[0])
+        rows.append(_row(text, "end_to_end_duration", usual_ms, "ms"))
     return rows
 
 
 def _failed_of(case: Case) -> str:
     """Say of how many checkpoints the failed ones are counted."""
-    many = case.report.judged_count
+    many = len(case.report.counted)
     if many > 1:
         return f"checkpoints that failed, of the last {many}"
     number = case.report.failed[0].header.checkpoint_id
@@ -62,12 +66,12 @@ def _failed_of(case: Case) -> str:
     return f"checkpoint {number} failed"
 
 
-def _duration_of_one(case: Case) -> str:
+def _duration_of_one(case: Case, completed: Checkpoint) -> str:
     # Checkpoints that are too old to be judged may have completed too.
     count = sum(c.header.status is CheckpointStatus.COMPLETED for c in case.evidence.checkpoints)
     if not case.is_of_one and count == 1 and samples.has_all(case.evidence):
         return "duration of the only completed checkpoint"
-    return f"duration of checkpoint {case.report.completed[0].header.checkpoint_id}"
+    return f"duration of checkpoint {completed.header.checkpoint_id}"
 
 
 def settings(case: Case) -> list[Evidence]:

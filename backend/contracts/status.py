@@ -48,8 +48,7 @@ class RewritingOut(Model):
 class HistoryOut(Model):
     """The stored history: its size, and how many past days fit into its size limit at the present rate.
 
-    A number of days is null until there is enough data for an estimate, which is two hours after the first data of a
-    day.
+    A number of days that fit, and the size that is needed, are null until there are two hours of data.
     """
 
     size_bytes: int

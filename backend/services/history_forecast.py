@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.clock import Clock
-from backend.store.schema.partitions import Retention, list_partitions, size_of_other_tables
-from backend.store.stored_days import SizeForecast, days_of, forecast
+from backend.store.schema.partitions import Retention
+from backend.store.stored_days import SizeForecast, read_forecast
 
 _KEPT_S = 60.0
 
@@ -28,7 +28,5 @@ class HistoryForecast:
         """
         now_s = self._clock.monotonic_s()
         if self._known is None or now_s - self._known[0] >= _KEPT_S:
-            days = days_of(await list_partitions(self._engine))
-            others_bytes = await size_of_other_tables(self._engine)
-            self._known = now_s, forecast(days, others_bytes, self._retention, self._clock.now())
+            self._known = now_s, await read_forecast(self._engine, self._retention, self._clock.now())
         return self._known[1]

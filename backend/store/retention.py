@@ -36,7 +36,7 @@ from backend.store.schema.partitions import (
     list_partitions,
     size_of_other_tables,
 )
-from backend.store.stored_days import StoredDay, days_of, forecast
+from backend.store.stored_days import StoredDay, days_of, read_forecast
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ async def apply_retention(engine: AsyncEngine, retention: Retention, now: dateti
         for draft in await sweep_drafts(engine):
             _log.info("an abandoned rewrite was removed", table=draft.table, day=str(draft.day))
     runs = await _tidy(engine, retention, now)
-    await _warn(engine, others_bytes, retention, now)
+    await _warn(engine, retention, now)
     dropped = tuple(s.day for s in steps if s.removed is None)
     downsampled = tuple(s.day for s in steps if s.removed is not None)
     if dropped:
@@ -132,9 +132,9 @@ def _removed_for_age(day: date, retention: Retention, now: datetime) -> Removed:
     )
 
 
-async def _warn(engine: AsyncEngine, others_bytes: int, retention: Retention, now: datetime) -> None:
+async def _warn(engine: AsyncEngine, retention: Retention, now: datetime) -> None:
     """Log a warning if the size limit will drop days before they reach their age limit."""
-    expected = forecast(days_of(await list_partitions(engine)), others_bytes, retention, now)
+    expected = await read_forecast(engine, retention, now)
     if expected.is_short and expected.held_days is not None and expected.needed_bytes is not None:
         _log.warning(
             "the size limit holds fewer days than the age limit promises",

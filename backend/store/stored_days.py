@@ -1,7 +1,8 @@
 """The stored days with their sizes, and how many days fit into the size limit at the present rate.
 
 The forecast needs only the size of one day, so it is known long before the limit is reached. It assumes that every
-later day is as large as the newest whole day, and it ignores age rules, which apply to some targets only.
+later day is as large as the newest whole day, and it ignores age rules, which apply to some targets only. A day in
+which the store has data of a part only is extrapolated from the time since its first data.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from backend.store.downsampling import Removed
-from backend.store.schema.partitions import Retention, StoredPartition, day_of
+from backend.store.postgres.connections import reading
+from backend.store.schema import tables
+from backend.store.schema.partitions import Retention, StoredPartition, day_of, list_partitions, size_of_other_tables
 
 DOWNSAMPLED_RATIO = 0.25
 """The assumed share of a day's size that stays after down-sampling, until a day was down-sampled.
 
 Measured: 0.14 to 0.24 (docs/sizing.md).
 """
-# Today's size is extrapolated to a whole day only after this time. Before it, empty partitions would count too much.
+# A size is extrapolated to a whole day only if it is of at least this time. In less, empty partitions would count too
+# much.
 _PROJECTED_AFTER = timedelta(hours=2)
 _DAY = timedelta(days=1)
 
@@ -75,13 +82,36 @@ def _common(removed: Sequence[Removed]) -> Removed:
     return Removed(all(r.arrays for r in removed), frozenset.intersection(*(r.expired for r in removed)))
 
 
-def forecast(days: Sequence[StoredDay], others_bytes: int, retention: Retention, now: datetime) -> SizeForecast:
-    """Return how many days fit. ``others_bytes`` is the size of everything that belongs to no day."""
+async def read_forecast(engine: AsyncEngine, retention: Retention, now: datetime) -> SizeForecast:
+    """Read the stored days, and return how many days fit.
+
+    Raises:
+        StoreUnavailableError: PostgreSQL is unreachable.
+    """
+    days = days_of(await list_partitions(engine))
+    others_bytes = await size_of_other_tables(engine)
+    return forecast(days, others_bytes, retention, now, await _first_data_at(engine))
+
+
+async def _first_data_at(engine: AsyncEngine) -> datetime | None:
+    # The table has one row for each job, and a job is stored with its first data. The partitions are not read.
+    async with reading(engine) as connection:
+        first: datetime | None = await connection.scalar(select(func.min(tables.jobs.c.first_seen_at)))
+    return first
+
+
+def forecast(
+    days: Sequence[StoredDay], others_bytes: int, retention: Retention, now: datetime, first_data_at: datetime | None
+) -> SizeForecast:
+    """Return how many days fit. ``others_bytes`` is the size of everything that belongs to no day.
+
+    ``first_data_at`` is the time since which data is stored, or None if there is none.
+    """
     limit, promised = retention.max_size_bytes, retention.max_age / _DAY
     arrays = min(retention.arrays_max_age / _DAY, promised)
     size = others_bytes + sum(d.size_bytes for d in days)
     known = SizeForecast(size, limit, min((d.day for d in days), default=None), promised, arrays)
-    whole = _whole_day_bytes(days, now)
+    whole = None if first_data_at is None else _whole_day_bytes(days, now, first_data_at)
     if not whole:
         return known
     past = [d for d in days if d.day < day_of(now)]
@@ -101,10 +131,12 @@ def forecast(days: Sequence[StoredDay], others_bytes: int, retention: Retention,
     )
 
 
-def _whole_day_bytes(days: Sequence[StoredDay], now: datetime) -> int | None:
-    today = day_of(now)
-    passed = now - datetime.combine(today, time.min, UTC)
-    sizes = [d.size_bytes for d in days if today - 2 * _DAY < d.day < today and not d.removed.arrays]
-    if passed >= _PROJECTED_AFTER:
-        sizes += [round(d.size_bytes * (_DAY / passed)) for d in days if d.day == today]
+def _whole_day_bytes(days: Sequence[StoredDay], now: datetime, first_data_at: datetime) -> int | None:
+    sizes = []
+    for found in days:
+        begin = datetime.combine(found.day, time.min, UTC)
+        # A day before the first data was imported, perhaps in part, so its size says nothing about a whole day.
+        covered = min(now, begin + _DAY) - max(begin, first_data_at)
+        if found.day > day_of(now) - 2 * _DAY and not found.removed.arrays and covered >= _PROJECTED_AFTER:
+            sizes.append(round(found.size_bytes * (_DAY / covered)))
     return max(sizes, default=None)

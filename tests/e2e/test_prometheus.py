@@ -112,7 +112,7 @@ def answers(server: Prometheus, expression: Expression) -> bool:
 
 
 def has_no_forecast(up: Up) -> bool:
-    """Return whether the size of a day is not known yet, as in the first two hours (UTC) of an instance's first day."""
+    """Return whether the size of a day is not known yet, as in the first two hours of an instance."""
     return up.get("/api/v1/status")["history"]["held_days"] is None
 
 

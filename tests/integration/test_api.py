@@ -574,7 +574,8 @@ async def test_while_the_store_is_away_the_status_reports_it_and_other_paths_ans
     await away.dispose()
 
 
-async def test_the_status_has_the_size_of_the_history_and_the_days_that_fit(client, written):
+async def test_the_status_has_the_size_of_the_history_and_the_days_that_fit(client, written, clock):
+    clock.at = NOW + timedelta(hours=2)
     history = (await client.get("/api/v1/status")).json()["history"]
 
     assert history["size_limit_bytes"] == 2 * 2**30

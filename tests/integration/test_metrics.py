@@ -24,6 +24,7 @@ from backend.store.postgres.connections import create_store_engine, reading, wri
 from backend.store.schema.partitions import Retention
 from tests.support.alerting import Alerting
 from tests.support.observations import NOW, SINK, SOURCE, detail, header, job, observation
+from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
 
@@ -105,6 +106,21 @@ async def test_the_values_are_those_of_the_board_and_the_ids_are_flinks(engine, 
     )
     assert of(found, "barrierscope_target_up", target="flink") == 1
     assert of(found, "barrierscope_store_size_bytes") > 0
+
+
+async def test_until_there_are_two_hours_of_data_the_length_of_the_history_is_unknown_and_not_zero(engine, clock, poll):
+    exporter = Exporter(engine, clock)
+    await poll(orders=[made(1)])
+    early = await exporter.scrape(seconds=119 * 60)
+    async with asking(api_over(engine, clock)) as client:
+        status = (await client.get("/api/v1/status")).json()["history"]
+    late = await exporter.scrape(seconds=2 * 60)
+
+    assert "barrierscope_store_held_seconds" not in early
+    assert of(early, "barrierscope_store_promised_seconds") == 7 * 86_400
+    assert (status["held_days"], status["held_whole_days"], status["needed_bytes"]) == (None, None, None)
+    assert status["is_short"] is False
+    assert of(late, "barrierscope_store_held_seconds") == 7 * 86_400
 
 
 async def test_each_checkpoint_that_ends_while_the_process_counts_counts_once(engine, clock, poll):

@@ -15,7 +15,6 @@ from backend.domain import losses, restore_effects, spelling
 from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.errors import PlanError
 from backend.domain.ids import VertexId
-from backend.domain.protocols import TRAITS
 from backend.live import measure_json
 from backend.live.view import (
     AckView,
@@ -39,7 +38,6 @@ from backend.live.view import (
 )
 from backend.live.wire import Json, Object
 from backend.runtime.coordinator.rescales import rescaled_graph
-from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.debloating import GateDebloater
 from backend.runtime.engine.handover import begin, kept_checkpoint, save
 from backend.runtime.engine.jobfile import JobSpec
@@ -53,7 +51,6 @@ from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import LostTransaction
 from backend.runtime.protocols.registry import other_protocol
 from backend.runtime.snapshot.checked import as_corrupt
-from backend.runtime.snapshot.metadata import ReadCheckpoint
 from backend.runtime.snapshot.saved import RestoreOptions, SavedCheckpoint
 from backend.runtime.task.restarts import Restart
 from backend.runtime.task.task import Task
@@ -89,15 +86,8 @@ def build_from_saved(spec: JobSpec, saved: SavedCheckpoint, options: RestoreOpti
         engine.run_until(engine.began_at_us)
         read = engine.restore_point.begun_from
         assert read is not None
-        kind = _kind_in_words(read)
+        kind = read.name_of_kind
     return RuntimeEngine(engine, begun_from=BegunFrom(location, saved.job, kind, options.is_claimed, engine.left_out))
-
-
-def _kind_in_words(read: ReadCheckpoint) -> str:
-    """Return the kind of a checkpoint as its page names it: by its protocol, if Flink does not have that protocol."""
-    # A savepoint is aligned under every protocol.
-    protocol = Alignment(read.alignment).protocol
-    return read.kind.value if protocol is None else f"{TRAITS[protocol].family} checkpoint"
 
 
 def job_run_id(name: str, origin_epoch_ms: int) -> str:

@@ -41,7 +41,7 @@ class Uploads:
         self._kept[location] = saved
         while len(self._kept) > _KEPT:
             del self._kept[next(iter(self._kept))]
-        return {"location": location, "job": saved.job, "id": read.id, "kind": read.kind.value}
+        return {"location": location, "job": saved.job, "id": read.id, "kind": read.name_of_kind}
 
     def get(self, location: str) -> SavedCheckpoint:
         """Return an uploaded checkpoint.

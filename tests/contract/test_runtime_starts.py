@@ -109,6 +109,7 @@ async def test_a_fix_is_rolled_forward_from_the_unaligned_checkpoint_of_a_cancel
     ("settings", "kind"),
     [
         ({}, "aligned checkpoint"),
+        ({"execution.checkpointing.mode": "AT_LEAST_ONCE"}, "at-least-once checkpoint"),
         ({"runtime.chandy-lamport.enabled": True}, "Chandy-Lamport checkpoint"),
         (
             {"runtime.chandy-lamport.enabled": True, "runtime.chandy-lamport.markers-overtake": True},
@@ -116,7 +117,7 @@ async def test_a_fix_is_rolled_forward_from_the_unaligned_checkpoint_of_a_cancel
         ),
     ],
 )
-async def test_a_restored_checkpoint_without_in_flight_data_is_named_by_its_protocol(
+async def test_a_restored_checkpoint_without_in_flight_data_is_named_by_its_mode_or_protocol(
     settings: dict[str, object], kind: str
 ) -> None:
     job = _job(cost_us=1)

@@ -13,7 +13,7 @@ from backend.domain.target import TargetOrigin
 from backend.store.jobs.restored import taken_by
 from backend.store.postgres.connections import reading
 from backend.store.targets.targets import NewTarget, TargetRepository
-from tests.support.observations import NOW, completed, job, observation
+from tests.support.observations import CONFIG, NOW, completed, job, observation
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
@@ -125,3 +125,19 @@ async def test_the_job_has_the_link_of_the_checkpoint(client, writer, target):
     found = (await client.get(f"/api/v1/jobs/{listed['after']}")).json()["counts"]["restored_from"]
     assert (found["job"], found["job_id"], found["left_out"]) == ("before", listed["before"], ["a:keyed"])
     assert (await client.get(found["link"])).json()["checkpoint_id"] == 7
+
+
+@pytest.mark.parametrize(
+    ("is_off", "name", "is_consistent"), [(False, "an at-least-once", False), (True, "an aligned", None)]
+)
+async def test_a_checkpoint_is_named_at_least_once_only_if_the_job_takes_checkpoints(
+    client, writer, target, is_off, name, is_consistent
+):
+    config = replace(CONFIG, mode="at_least_once", is_off=is_off)
+    await writer.write(observation(target, replace(job([completed(7)]), config=config)))
+    (row,) = (await client.get("/api/v1/jobs")).json()["items"]
+    found = await client.get(f"/api/v1/jobs/{row['id']}/runs/{row['run_id']}/checkpoints/7")
+    restoring = found.json()["restoring"]
+
+    assert restoring["sentence"].startswith(f"It is {name} checkpoint")
+    assert restoring["is_consistent_for_queries"] is is_consistent

@@ -155,7 +155,7 @@ def _shown(saved: SavedCheckpoint) -> dict[str, Any]:
     return {
         "job": saved.job,
         "id": read.id,
-        "kind": read.kind.value,
+        "kind": read.name_of_kind,
         "triggered_at_us": read.triggered_at_us,
         "saved_at_us": saved.handover.at_us,
         "persisted_bytes": read.persisted_bytes,

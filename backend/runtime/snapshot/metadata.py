@@ -22,6 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backend.domain.errors import CorruptCheckpointError
+from backend.domain.protocols import TRAITS
+from backend.runtime.core.elements import Alignment
 from backend.runtime.core.hashing import groups_of
 from backend.runtime.job.config import StateBackend
 from backend.runtime.job.graph import Graph, VertexSpec
@@ -80,7 +82,7 @@ class ReadCheckpoint:
 
     id: int
     triggered_at_us: int
-    alignment: str
+    alignment: Alignment
     graph: Mapping[str, Any]
     """The fingerprint of the graph: vertices, operators, parallelism, edges, partitioners (CK-1)."""
     vertices: Mapping[str, VertexState]
@@ -96,6 +98,19 @@ class ReadCheckpoint:
             is_native = self.savepoint_format == RequestedFormat.NATIVE
             return SnapshotKind.NATIVE_SAVEPOINT if is_native else SnapshotKind.CANONICAL_SAVEPOINT
         return SnapshotKind.UNALIGNED if self.has_channel_state else SnapshotKind.ALIGNED
+
+    @property
+    def name_of_kind(self) -> str:
+        """The kind as the checkpoint's page names it: by its mode or protocol, if it is neither aligned nor unaligned.
+
+        A savepoint is named by its format.
+        """
+        if self.savepoint_format is not None:
+            return self.kind.value
+        if not self.alignment.is_exactly_once:
+            return f"{self.alignment.value} checkpoint"
+        protocol = self.alignment.protocol
+        return self.kind.value if protocol is None else f"{TRAITS[protocol].family} checkpoint"
 
     @property
     def has_channel_state(self) -> bool:
@@ -351,7 +366,7 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
     return ReadCheckpoint(
         document["id"],
         document["triggered_at_us"],
-        document["alignment"],
+        Alignment(document["alignment"]),
         document["graph"],
         vertices,
         document.get("repeatable_records", 0),

@@ -234,7 +234,8 @@ class CheckpointService:
                 opened.checkpoint,
                 opened.run.engine,
                 opened.evidence.topology,
-                None if config is None else config.guarantee,
+                # Flink reports at-least-once for a job without periodic checkpoints, which says nothing of others.
+                None if config is None or config.is_off else config.guarantee,
             ),
             last_healthy_link=_link(healthy),
             previous_id=ids[at - 1] if at > 0 else None,

@@ -23,6 +23,7 @@ from backend.domain.checkpoint import (
     SavepointFormat,
     VertexDetail,
 )
+from backend.domain.checkpoint_mode import AT_LEAST_ONCE
 from backend.domain.engines import EngineCapabilities, RestoreRules
 from backend.domain.topology import Topology
 from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind, Support, Use
@@ -63,7 +64,7 @@ def restoring_out(
     in_flight = _in_flight(checkpoint.details, topology)
     return RestoringOut(
         is_restorable=True,
-        sentence=_sentence(kinds, uses, in_flight),
+        sentence=_sentence(_name_of(kinds, guarantee), uses, in_flight),
         kinds=[kind.value for kind in kinds],
         location=header.external_path,
         uses=uses,
@@ -127,8 +128,14 @@ def _in_flight(details: Sequence[VertexDetail], topology: Topology | None) -> li
     return in_flight
 
 
-def _sentence(kinds: Sequence[SnapshotKind], uses: Sequence[RestoreUseOut], in_flight: Sequence[InFlightOut]) -> str:
-    what = " or ".join(kind.value for kind in kinds)
+def _name_of(kinds: Sequence[SnapshotKind], guarantee: Guarantee | None) -> str:
+    # An at-least-once checkpoint has no in-flight data, so it is restored as an aligned one is. It is not aligned.
+    if guarantee is Guarantee.AT_LEAST_ONCE and tuple(kinds) == (SnapshotKind.ALIGNED,):
+        return f"{AT_LEAST_ONCE} checkpoint"
+    return " or ".join(kind.value for kind in kinds)
+
+
+def _sentence(what: str, uses: Sequence[RestoreUseOut], in_flight: Sequence[InFlightOut]) -> str:
     article = "an" if what[0] in "au" else "a"
     answers = {u.use: u.support for u in uses}
     rescales, changes = answers[Use.RESCALING.value], answers[Use.ARBITRARY_UPGRADE.value]

@@ -108,6 +108,22 @@ def test_a_fix_is_rolled_forward_from_an_unaligned_checkpoint_under_backpressure
     assert _output(after) == _output(whole)
 
 
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ('"execution.checkpointing.mode" = "AT_LEAST_ONCE"', "at-least-once checkpoint"),
+        ('"runtime.chandy-lamport.enabled" = true', "Chandy-Lamport checkpoint"),
+    ],
+)
+def test_a_saved_checkpoint_is_named_by_its_mode_or_protocol(job, saved, simulate, config, kind):
+    before = job(unaligned="false", config=config, cost_us=500)
+    simulate(before, "--duration", "800ms", "--save-checkpoint", saved)
+
+    begun_from = simulate(before, "--duration", "100ms", "--from", saved)["begun_from"]
+
+    assert begun_from["kind"] == kind
+
+
 def test_the_graph_is_changed_from_an_aligned_checkpoint_and_not_from_an_unaligned_one(job, saved, simulate, capsys):
     """Rows 46 and 70."""
     more = '[[vertex]]\nid = "extra"\nkind = "map+sink"\n[[edge]]\nfrom = "source"\nto = "extra"\npartitioner = "hash"'

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from backend.domain.errors import PlanError
+from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec, Graph, Partitioner, VertexKind, VertexSpec
@@ -282,7 +283,7 @@ def _read_by_hand(*subtasks: SubtaskSnapshot) -> tuple[ReadCheckpoint, VertexSpe
     """Build a checkpoint of one keyed vertex with a sink from these snapshots, and return it with the vertex."""
     vertex = VertexSpec("k", VertexKind("keyed+sink"), "k", parallelism=len(subtasks), max_parallelism=_M)
     state = VertexState(len(subtasks), _M, is_keyed=True, subtasks=subtasks)
-    return ReadCheckpoint(1, 0, "aligned", fingerprint(Graph((vertex,), ())), {"k": state}), vertex
+    return ReadCheckpoint(1, 0, Alignment.ALIGNED, fingerprint(Graph((vertex,), ())), {"k": state}), vertex
 
 
 def test_the_declared_state_size_follows_key_groups_and_entries_count_where_they_are_read() -> None:

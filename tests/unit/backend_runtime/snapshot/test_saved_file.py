@@ -165,6 +165,13 @@ def test_a_forged_manifest_is_refused(saved: SavedCheckpoint, forged: dict[str, 
         read_saved(_signed(saved, json.loads(saved.stored.metadata), forged), "x")
 
 
+def test_a_file_with_an_unknown_alignment_is_refused_when_it_is_read(saved: SavedCheckpoint) -> None:
+    document = json.loads(saved.stored.metadata) | {"alignment": "no such"}
+
+    with pytest.raises(CorruptCheckpointError):
+        read_saved(_signed(saved, document), "x")
+
+
 def test_the_external_system_must_know_the_transactions_of_the_checkpoint(saved: SavedCheckpoint) -> None:
     outside = saved.handover.outside
     assert outside.committed or outside.prepared

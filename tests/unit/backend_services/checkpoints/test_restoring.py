@@ -118,6 +118,22 @@ def test_the_documents_table_is_the_matrix():
 _ONCE, _TWICE = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE
 
 
+@pytest.mark.parametrize(
+    ("kind", "guarantee", "name"),
+    [
+        (SnapshotKind.ALIGNED, _TWICE, "an at-least-once checkpoint"),
+        (SnapshotKind.ALIGNED, _ONCE, "an aligned checkpoint"),
+        (SnapshotKind.CANONICAL_SAVEPOINT, _TWICE, "a canonical savepoint"),
+    ],
+)
+def test_an_at_least_once_checkpoint_is_not_called_aligned_and_follows_the_same_rules(kind, guarantee, name):
+    found = restoring_out(Checkpoint(_HEADERS[kind]), FLINK, TOPOLOGY, guarantee)
+
+    assert found.sentence.startswith(f"It is {name}: the job can continue")
+    assert found.kinds == [kind.value]
+    assert found.uses == restoring_out(Checkpoint(_HEADERS[kind]), FLINK, TOPOLOGY).uses
+
+
 @pytest.mark.parametrize("engine", [FLINK, RUNTIME])
 @pytest.mark.parametrize(
     ("kind", "guarantee", "expected"),

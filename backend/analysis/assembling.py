@@ -183,7 +183,7 @@ def with_folders(
     evidence: JobEvidence, readings: Iterable[tuple[datetime, CheckpointFiles]], now: datetime
 ) -> JobEvidence:
     """Return the evidence with the readings of checkpoint folders that are not old. All times are on our clock."""
-    return replace(evidence, folders=tuple(files for at, files in readings if is_folder_new(at, now)))
+    return replace(evidence, folders=tuple((at, files) for at, files in readings if is_folder_new(at, now)))
 
 
 def is_folder_new(read_at: datetime, now: datetime) -> bool:

@@ -29,7 +29,10 @@ STATE = BatchState(
 )
 
 
-BROKEN = "the checkpoint folder: offsets/3 is broken: Spark cannot read it"
+def broken(minute):
+    """Return the evidence that a file is broken, from a reading at ``minute`` after ``NOW``."""
+    read_at = f"{NOW + timedelta(minutes=minute):%Y-%m-%d %H:%M} UTC"
+    return [f"the checkpoint folder: offsets/3 is broken: Spark cannot read it (folder read at {read_at})"]
 
 
 class Store:
@@ -173,7 +176,7 @@ async def test_a_new_reading_of_the_folder_is_evidence_of_the_verdict_and_an_old
     stored.clock.at = NOW + timedelta(minutes=66)
     old = await details(client)
 
-    assert said(new, QUERY) == said(kept, QUERY) == [BROKEN]
+    assert said(new, QUERY) == said(kept, QUERY) == broken(0)
     assert said(new, OTHER) == []
     assert said(old, QUERY) == []
 
@@ -190,11 +193,11 @@ async def test_the_verdict_on_an_ended_run_follows_the_folder(client, stored, ma
     mended = await details(client)
     made.write("offsets/3", "v1\nno json")
     await stored.folder(made, after=timedelta(minutes=12))
-    broken = await details(client)
+    newer = await details(client)
     stored.clock.at = NOW + timedelta(minutes=73)
     old = await details(client)
 
-    assert [said(jobs, QUERY) for jobs in (before, new, mended, broken, old)] == [[], [BROKEN], [], [BROKEN], []]
+    assert [said(jobs, QUERY) for jobs in (before, new, mended, newer, old)] == [[], broken(0), [], broken(12), []]
 
 
 async def test_a_folder_whose_target_is_removed_is_no_evidence_on_an_ended_run(client, stored, made, engine):
@@ -204,7 +207,7 @@ async def test_a_folder_whose_target_is_removed_is_no_evidence_on_an_ended_run(c
     read = await details(client)
     await TargetRepository(engine).remove(target, at=NOW)
 
-    assert (said(read, QUERY), said(await details(client), QUERY)) == ([BROKEN], [])
+    assert (said(read, QUERY), said(await details(client), QUERY)) == (broken(0), [])
 
 
 async def test_a_run_that_shows_no_folder_has_no_evidence_from_one(client, stored, made):
@@ -216,7 +219,7 @@ async def test_a_run_that_shows_no_folder_has_no_evidence_from_one(client, store
     assert (jobs[QUERY[:4]].folders, said(jobs, QUERY)) == ([], [])
 
 
-@pytest.mark.parametrize(("name", "rows"), [("./orders", [BROKEN]), ("orders/", [BROKEN]), ("copy", [])])
+@pytest.mark.parametrize(("name", "rows"), [("./orders", broken(0)), ("orders/", broken(0)), ("copy", [])])
 async def test_two_addresses_of_one_folder_are_no_copies(client, stored, made, name, rows):
     made.write("offsets/3", "v1\nno json")
     first, _ = await stored.folder(made)

@@ -65,8 +65,8 @@ class JobEvidence:
     """The newest ends of pods of TaskManagers. Their times are on the engine's clock."""
     other_runs: tuple[OtherRun, ...] = ()
     """Of a Spark query, the newest other runs with the same id, newest first. Each restart is a run of its own."""
-    folders: tuple[CheckpointFiles, ...] = ()
-    """Of a Spark query, the new readings of the checkpoint folders that have its id."""
+    folders: tuple[tuple[datetime, CheckpointFiles], ...] = ()
+    """Of a Spark query, the new readings of the checkpoint folders with its id. Each has its time, on our clock."""
     restart_count: int | None = None
     cluster_settings: ClusterSettings | None = None
     """The settings of the cluster that concern checkpoints; None if they are not known."""

@@ -3,7 +3,7 @@
 The folder shows the sizes of the state by partition, its snapshots, the number of files, and batches without a commit.
 It does not show what takes the time of a batch, so no row names a cause. Two folders with the id of one query are
 copies, and it is not known which of them the query uses, so neither is evidence. If files of the folder were not read,
-a size that is compared is not known.
+a size that is compared is not known. A folder is read less often than its query, so each row names the time of reading.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def with_folder(diagnosis: Diagnosis, evidence: JobEvidence) -> Diagnosis:
     """Return the diagnosis with what the checkpoint folder of the query shows, as the last rows of its evidence."""
     if len(evidence.folders) != 1:
         return diagnosis
-    rows = tuple(_rows(evidence.folders[0], evidence))
+    ((read_at, folder),) = evidence.folders
+    when = f" (folder read at {say.utc_minute(read_at)})"
+    rows = tuple(replace(row, statement=f"{row.statement}{when}") for row in _rows(folder, evidence))
     if not rows:
         return diagnosis
     return replace(diagnosis, verdict=replace(diagnosis.verdict, evidence=(*diagnosis.verdict.evidence, *rows)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -13,6 +14,8 @@ from backend.domain.checkpoint_files import CheckpointFiles, FolderBatch, Operat
 from tests.support.made_up_queries import QUERY_ID, ended, events, evidence_of, progress
 
 MB = 1_000_000
+READ_AT = datetime(2026, 11, 21, 11, 3, 40, tzinfo=UTC)
+READ = " (folder read at 2026-11-21 11:03 UTC)"
 WELL = evidence_of(events([progress(n, took_ms=900) for n in range(30)], every_ms=3_000), interval_ms=3_000)
 
 
@@ -42,9 +45,13 @@ def operator(largest_bytes: int, median_bytes: int | None = 2 * MB, lag: int | N
 
 
 def added(evidence, *folders):
-    """Return the statements that the folders add. The rest of the verdict must stay."""
+    """Return the statements that the folders add, without the time. The rest of the verdict must stay."""
+    return [statement.removesuffix(READ) for statement in added_with_time(evidence, *folders)]
+
+
+def added_with_time(evidence, *folders):
     before = verdict_micro_batch.diagnose(evidence)
-    after = verdict_micro_batch.diagnose(replace(evidence, folders=folders))
+    after = verdict_micro_batch.diagnose(replace(evidence, folders=tuple((READ_AT, one) for one in folders)))
     count = len(before.verdict.evidence)
     assert replace(after, verdict=replace(after.verdict, evidence=after.verdict.evidence[:count])) == before
     return [row.statement for row in after.verdict.evidence[count:]]
@@ -114,3 +121,15 @@ def test_copies_of_a_folder_are_no_evidence():
 
     assert added(WELL, one) != []
     assert added(WELL, one, one) == []
+
+
+def test_each_row_says_when_the_folder_was_read():
+    many = folder(
+        operators=(operator(40 * MB, lag=30),),
+        file_count=FILES_MIN_COUNT,
+        problems=("offsets/7 is broken: Spark cannot read it",),
+    )
+    statements = added_with_time(WELL, many)
+
+    assert len(statements) == 4
+    assert all(statement.endswith(READ) for statement in statements)

@@ -62,7 +62,10 @@ def _summary(collector: SparkCollector, version: str | None, folder: CheckpointF
     problem = None if collector.folder is None else collector.folder.problem
     left_out = f"; {problem}" if problem else ""
     if isinstance(collector.folder, RemoteFolder) and collector.folder.is_partial:
-        left_out += "; one poll does not list the whole folder, so new logs may be seen some polls late"
+        left_out += (
+            "; one poll does not list the whole folder, so later polls go on with the list: new logs may be seen some"
+            " polls late, and it is not known yet what the rest of the list leaves out"
+        )
     what = "Folder of Spark event logs" if version is None else f"Spark history server {version}"
     return (
         f"{what}, {counted(logs.application_count)} running or ended within an hour,"

@@ -151,7 +151,7 @@ async def test_a_list_longer_than_a_poll_goes_on_in_the_next_and_what_was_found_
     ]
 
 
-async def test_a_list_that_later_polls_end_leaves_nothing_out_and_the_test_of_the_connection_says_so(monkeypatch):
+async def test_a_list_that_later_polls_end_leaves_nothing_out(monkeypatch):
     monkeypatch.setattr(s3_files, "_PAGES_MAX", 2)
     names = [f"local-{number}" for number in range(10, 20)]
     with answering_s3(folder(names, size=2)) as s3:
@@ -164,6 +164,20 @@ async def test_a_list_that_later_polls_end_leaves_nothing_out_and_the_test_of_th
                 found.append((count, source.is_partial, source.problem))
 
     assert found == [(4, True, None), (8, True, None), (10, False, None), (10, True, None)]
+
+
+@pytest.mark.parametrize(("pages", "is_whole"), [(2, False), (3, True)])
+async def test_the_test_of_the_connection_says_that_the_list_goes_on_and_may_leave_more_out(
+    monkeypatch, pages, is_whole
+):
+    monkeypatch.setattr(s3_files, "FILES_MAX", 3)
+    monkeypatch.setattr(s3_files, "_PAGES_MAX", pages)
+    with answering_s3(folder([f"local-{number}" for number in range(10, 15)], size=2)) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+        probed = await SPARK.probe(f"s3://{_BUCKET}/events", 10.0, reach=ANYWHERE)
+
+    assert "; the folder has more files than are kept, so the oldest are left out" in probed.summary
+    assert probed.summary.endswith("not known yet what the rest of the list leaves out") is not is_whole
 
 
 async def test_a_folder_that_is_cut_is_so_in_each_round(monkeypatch):

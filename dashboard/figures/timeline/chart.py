@@ -157,7 +157,7 @@ def _lines(
     # Labels that are closer than this overlap on a phone.
     apart = (until - since) / 24
     rules = event_rules(
-        [e for e in around.events if _is_within(e.at, since, around.until)], theme, where, turned, apart
+        [e for e in around.events if _is_within(e.at, since, around.until)], theme, where, since, turned, apart
     )
     notes = annotation_rules(
         [a for a in around.annotations if _is_within(a.until_engine or a.at_engine, since, around.until)],

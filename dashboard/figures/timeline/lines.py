@@ -35,8 +35,12 @@ _OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception", "rows-lost
 _DENSE_MIN_COUNT = 3
 # Labels that are closer to each other than this many times ``apart`` overlap on a phone: 17 of 290 pixels.
 _WIDTH_OF_APART = 24 / 17
+# The width of a label is so many pixels if the chart is 1000 pixels wide.
+_WIDTH_OF_LINE = 60
 # The size of a letter, of the gap between two labels, and of what the labels may take of the height of the chart.
 _CHARACTER_PX, _GAP_PX, _ROOM_PX = 6, 8, 200
+# The shortest form of a label. It may be lower than the others, because it covers little.
+_ELLIPSIS, _ELLIPSIS_ROOM_PX = "…", 270
 
 
 def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
@@ -149,21 +153,24 @@ def limit_lines(
 
 
 def event_rules(
-    events: Sequence[JobEventOut], theme: Theme, where: tzinfo, turned: datetime, apart: timedelta
+    events: Sequence[JobEventOut], theme: Theme, where: tzinfo, since: datetime, turned: datetime, apart: timedelta
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Draw the events as vertical lines. Restarts that are closer to each other than ``apart`` share one mark."""
+    """Draw the events as vertical lines. Restarts that are closer to each other than ``apart`` share one mark.
+
+    A label that does not fit is shortened, and has all its words where the pointer is over it.
+    """
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
-    stack = _Stack(turned, apart * _WIDTH_OF_APART)
-    for together in _marked_together(events, apart)[:_RULES_MAX]:
+    marks = _marked_together(events, apart)[:_RULES_MAX]
+    all_words = [_words_on(together) for together in marks]
+    stack = _Stack(since, turned, apart * _WIDTH_OF_APART)
+    places = _placed(stack, marks, all_words)
+    for together, words, placed in zip(marks, all_words, places, strict=True):
         instant, last = together[0].at, together[-1].at
         at = text.axis_instant(instant, where)
         times = [text.instant_utc(instant)]
-        words = list(dict.fromkeys(_EVENT_WORDS[e.kind] for e in together))
         said = [text.plain(text.short(e.text, 120)) for e in together[:_SAID_MAX]]
         if last > instant:
-            counts = Counter(_EVENT_WORDS[e.kind] for e in together)
-            words = [word if count == 1 else f"{count} × {word}" for word, count in counts.items()]
             said += [f"and {len(together) - _SAID_MAX} more"] if len(together) > _SAID_MAX else []
             times = [f"{text.instant_utc(instant)} to {text.instant_utc(last)}"]
             place = {"x0": at, "x1": text.axis_instant(last, where), "yref": "paper", "y0": 0, "y1": 1}
@@ -181,16 +188,21 @@ def event_rules(
                 "layer": "below",
             }
         )
+        if placed is None:
+            continue
+        whole = ", ".join(words)
+        if placed.words != whole:
+            said = [whole, *said]
         labels.append(
             {
                 "x": at,
                 "y": 1,
                 "yref": "paper",
                 "yanchor": "top",
-                "yshift": -stack.place(instant, ", ".join(words)),
-                "xanchor": "right" if instant > turned else "left",
+                "yshift": -placed.below_px,
+                "xanchor": "right" if placed.is_left else "left",
                 "showarrow": False,
-                "text": ", ".join(words),
+                "text": placed.words,
                 "font": {"size": 10, "color": theme.muted},
                 "textangle": -90,
                 "hovertext": "<br>".join([*said, *times]),
@@ -200,35 +212,82 @@ def event_rules(
     return shapes, labels
 
 
+def _words_on(together: Sequence[JobEventOut]) -> list[str]:
+    """Return the words on the label of a mark: one for each kind of event, with a count if the mark has a length."""
+    counts = Counter(_EVENT_WORDS[e.kind] for e in together)
+    if together[-1].at == together[0].at:
+        return list(counts)
+    return [word if count == 1 else f"{count} × {word}" for word, count in counts.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """What a label says, how many pixels below the top of the chart it begins, and on which side of its line."""
+
+    words: str
+    below_px: int
+    is_left: bool
+
+
 @dataclass(slots=True)
 class _Stack:
     """Places labels that are ``width`` wide below one another, if they would overlap. They are read upwards.
 
-    A label stands on the right of its line, and on its left after ``turned``.
+    A label stands on the right of its line, and on its left after ``turned``. It also stands on the left if there is no
+    room on the right, but not before ``since``, where the axis is.
     """
 
+    since: datetime
     turned: datetime
     width: timedelta
-    placed: list[tuple[datetime, int, int]] = field(default_factory=list)
-    """Of each label the instant of its left side, its upper end and its lower end in pixels below the top."""
+    taken: list[tuple[datetime, bool, int, int]] = field(default_factory=list)
+    """Of each label its instant, whether it is on the left, and its upper and its lower end in pixels below the top."""
 
-    def place(self, at: datetime, words: str) -> int:
-        """Return how many pixels below the top of the chart a label begins."""
-        left = at - self.width if at > self.turned else at
-        near = [(top, bottom) for other, top, bottom in self.placed if abs(other - left) < self.width]
+    def place(self, at: datetime, words: str, room_px: int = _ROOM_PX) -> _Placed | None:
+        """Place a label, or return None if it would overlap others, or end more than ``room_px`` below the top."""
         length = len(words) * _CHARACTER_PX + _GAP_PX
-        free = (
-            top
-            for top in sorted({0, *(bottom for _, bottom in near)})
-            if all(top >= bottom or top + length <= above for above, bottom in near)
-        )
-        found = next(free)
-        if found + length > _ROOM_PX:
-            # It overlaps at the top, because lower it would cover the marks of checkpoints. It takes no room from
-            # later labels, which may be short enough for what is left.
-            return 0
-        self.placed.append((left, found, found + length))
-        return found
+        for is_left in (False, True):
+            if at > self.turned if not is_left else at - self.width < self.since:
+                continue
+            near = [(top, bottom) for other, side, top, bottom in self.taken if self._meet(at, is_left, other, side)]
+            free = (
+                top
+                for top in sorted({0, *(bottom for _, bottom in near)})
+                if all(top >= bottom or top + length <= above for above, bottom in near)
+            )
+            found = next(free)
+            if found + length <= room_px:
+                self.taken.append((at, is_left, found, found + length))
+                return _Placed(words, found, is_left)
+        return None
+
+    def _meet(self, at: datetime, is_left: bool, other: datetime, is_other_left: bool) -> bool:
+        """Return whether two labels at these instants, each on the left of its line or not, overlap at some height."""
+        if is_left is is_other_left:
+            return abs(other - at) < self.width
+        # Between the two lines, a label of each overlaps the other. Lines within this distance are drawn as one.
+        apart = at - other if is_left else other - at
+        return self.width / _WIDTH_OF_LINE < apart < 2 * self.width
+
+
+def _placed(
+    stack: _Stack, marks: Sequence[Sequence[JobEventOut]], all_words: Sequence[Sequence[str]]
+) -> list[_Placed | None]:
+    """Place the labels of all marks. Those that fit in whole come first, so that a short form takes no room of one.
+
+    None stands for a label without room for any form: its mark is a line only.
+    """
+    begins = [together[0].at for together in marks]
+    places = [stack.place(at, ", ".join(words)) for at, words in zip(begins, all_words, strict=True)]
+    for n, (at, together, words) in enumerate(zip(begins, marks, all_words, strict=True)):
+        if places[n] is None:
+            forms = [f"{len(together)} events"] if len(words) > 1 else []
+            # A word with a count and "6 more" would be read as a count of events.
+            if len(words) > 1 and together[-1].at == at:
+                forms.insert(0, f"{words[0]} and {len(words) - 1} more")
+            tried = (stack.place(at, form) for form in forms)
+            places[n] = next((p for p in tried if p), None) or stack.place(at, _ELLIPSIS, _ELLIPSIS_ROOM_PX)
+    return places
 
 
 def _marked_together(events: Sequence[JobEventOut], apart: timedelta) -> list[list[JobEventOut]]:

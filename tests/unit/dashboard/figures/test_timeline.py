@@ -211,8 +211,70 @@ def test_a_label_without_room_takes_none_from_a_shorter_one_after_it(fake):
     labels = [n for n in _timeline(fake, "jE").figure["layout"]["annotations"] if n.get("textangle") == -90]
 
     top, crowded, short = (-n["yshift"] for n in labels)
-    assert (top, crowded) == (0, 0), [n["text"] for n in labels]
+    assert top == 0
     assert short == 6 * len(labels[0]["text"]) + 8
+    assert labels[2]["text"] == "rescaled"
+    # It stands below both, as its shortest form.
+    assert (labels[1]["text"], crowded) == ("…", short + 6 * len("rescaled") + 8)
+    assert labels[1]["hovertext"].startswith("run started, settings, rescaled<br>")
+
+
+_FOUR = ("run-started", "restarted", "configuration-changed", "rescaled")
+_EIGHT = (*_FOUR, "exception", "rows-lost", "pod-ended", "restored")
+_LEFT = ("configuration-changed", "rescaled")
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ([_EIGHT], ["run started and 7 more"]),
+        ([("rescaled",), _EIGHT], ["rescaled", "run started and 7 more"]),
+        # The label of the second group stands on the left of its line, where there is room for all of it.
+        ([("run-started", "rescaled"), _LEFT], ["run started, rescaled", "settings, rescaled"]),
+        (
+            [("run-started", "rescaled"), _LEFT, ("pod-ended", *_LEFT)],
+            ["run started, rescaled", "settings, rescaled", "3 events"],
+        ),
+        # Restarts close to each other are one mark. A word with a count and "2 more" would be read as 2 events.
+        ([_EIGHT, ("exception",), ("exception",)], ["10 events"]),
+    ],
+)
+def test_a_long_label_is_shortened_or_moved_so_that_it_covers_nothing_and_the_pointer_shows_all(groups, words):
+    fake = FakeApi(now=lambda: NOW)
+    first, last = (fake.jobs["jE"].checkpoints[n].triggered_at for n in (0, -1))
+    middle, event = first + (last - first) / 2, fake.jobs["jE"].events[0]
+    fake.jobs["jE"].events[:] = [
+        event.model_copy(update={"kind": kind, "at": middle + timedelta(milliseconds=n)})
+        for n, kinds in enumerate(groups)
+        for kind in kinds
+    ]
+
+    labels = [n for n in _timeline(fake, "jE").figure["layout"]["annotations"] if n.get("textangle") == -90]
+
+    assert [n["text"] for n in labels] == words
+    boxes = [(n["xanchor"], -n["yshift"], -n["yshift"] + 6 * len(n["text"])) for n in labels]
+    assert all(end <= 200 for _, _, end in boxes)
+    assert not [(a, b) for a, b in combinations(boxes, 2) if a[0] == b[0] and a[1] < b[2] and b[1] < a[2]]
+    if " more" in words[-1]:
+        assert labels[-1]["hovertext"].startswith(
+            "run started, restart, settings, rescaled, exception, rows lost, pod ended, restored<br>"
+        )
+
+
+def test_a_mark_without_room_for_any_label_is_a_line_only():
+    fake = FakeApi(now=lambda: NOW)
+    first, event = fake.jobs["jE"].checkpoints[0].triggered_at, fake.jobs["jE"].events[0]
+    fake.jobs["jE"].events[:] = [
+        event.model_copy(update={"kind": "configuration-changed", "at": first + timedelta(milliseconds=n)})
+        for n in range(20)
+    ]
+
+    layout = _timeline(fake, "jE").figure["layout"]
+
+    texts = [n["text"] for n in layout["annotations"] if n.get("textangle") == -90]
+    assert set(texts) == {"settings", "…"}
+    assert 4 < len(texts) < 20
+    assert sum(s.get("yref") == "paper" and s["type"] == "line" for s in layout["shapes"]) == 20
 
 
 def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):

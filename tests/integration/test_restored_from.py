@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event, text
 
 from backend.domain.checkpoint import CheckpointStatus, RestoredFrom
 from backend.domain.ids import EngineRunId
 from backend.domain.target import TargetOrigin
 from backend.store.jobs.restored import taken_by
-from backend.store.postgres.connections import reading
+from backend.store.postgres.connections import reading, writing
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import CONFIG, NOW, completed, job, observation
 from tests.support.serving import api_over, asking
@@ -141,3 +142,39 @@ async def test_a_checkpoint_is_named_at_least_once_only_if_the_job_takes_checkpo
 
     assert restoring["sentence"].startswith(f"It is {name} checkpoint")
     assert restoring["is_consistent_for_queries"] is is_consistent
+
+
+async def _multiplied(engine, runs, checkpoints):
+    """Copy the only job, run and checkpoint: to ``runs`` of each, with ``checkpoints`` in each copied run."""
+    path = f"'s3://bucket-' || n || '/{_ZEROS}/chk-' || m"
+    changed = {
+        "jobs": {"id": "id || n", "name": "name || n"},
+        "runs": {"id": "id || n", "job_id": "job_id || n"},
+        "checkpoints": {"run_id": "run_id || n", "job_id": "job_id || n", "checkpoint_id": "m", "external_path": path},
+    }
+    async with writing(engine) as connection:
+        for table, values in changed.items():
+            listed = text("SELECT column_name FROM information_schema.columns WHERE table_name = :table")
+            columns = sorted(set((await connection.execute(listed, {"table": table})).scalars()))
+            copied = ", ".join(values.get(name, name) for name in columns)
+            many = f"generate_series(2, {runs}) n, generate_series(1, {checkpoints if 'run_id' in values else 1}) m"
+            into = f"INSERT INTO {table} ({', '.join(columns)})"
+            await connection.execute(text(f"{into} SELECT {copied} FROM {table}, {many}"))
+            await connection.execute(text(f"ANALYZE {table}"))
+
+
+async def test_among_a_thousand_runs_with_one_id_no_stored_checkpoint_of_others_is_read(engine, writer, target):
+    await writer.write(observation(target, _run("before", f"{_FOLDER}/chk-7")))
+    await _multiplied(engine, runs=1000, checkpoints=20)
+    asked = []
+    origin = replace(_ORIGIN, location=f"s3://bucket-500/{_ZEROS}/chk-7")
+    async with reading(engine) as connection:
+        event.listen(connection.sync_connection, "before_cursor_execute", lambda *seen: asked.append(seen[2:4]))
+        taken = await taken_by(connection, origin, NOW)
+        ((statement, values),) = asked
+        explained = await connection.exec_driver_sql(f"EXPLAIN (ANALYZE, TIMING OFF) {statement}", values)
+        plan = "\n".join(explained.scalars())
+
+    assert taken.job == "before500"
+    assert "Seq Scan on checkpoints" not in plan
+    assert "Index" in plan

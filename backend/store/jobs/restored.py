@@ -19,12 +19,14 @@ _LOCATION: Final = re.compile(r"(?:^|[/:])([0-9a-f]{32})/(?:chk|savepoint)-(\d{1
 _TAIL: Final = "/?(_metadata)?$"
 _SLASHES: Final = ":/+"
 # Flink's application mode with high availability gives every job the same id, so the id alone identifies no run.
+# The LIMIT within LATERAL makes PostgreSQL look up the checkpoint of each run in an index. Without it, PostgreSQL reads
+# all stored checkpoints if many runs have the id.
 _TAKEN: Final = text(
-    "SELECT r.job_id, r.id, j.name FROM runs r JOIN jobs j ON j.id = r.job_id WHERE r.engine_run_id = :run"
-    " AND (CAST(:at AS timestamptz) IS NULL OR r.started_at <= :at)"
-    " AND EXISTS (SELECT FROM checkpoints c WHERE c.run_id = r.id AND c.checkpoint_id = :id AND c.status = :completed"
+    "SELECT r.job_id, r.id, j.name FROM runs r JOIN jobs j ON j.id = r.job_id CROSS JOIN LATERAL ("
+    "SELECT FROM checkpoints c WHERE c.run_id = r.id AND c.checkpoint_id = :id AND c.status = :completed"
     " AND (coalesce(c.external_path, '') = ''"
-    " OR regexp_replace(regexp_replace(c.external_path, :tail, ''), :slashes, ':/') = :path)) LIMIT 2"
+    " OR regexp_replace(regexp_replace(c.external_path, :tail, ''), :slashes, ':/') = :path) LIMIT 1) found"
+    " WHERE r.engine_run_id = :run AND (CAST(:at AS timestamptz) IS NULL OR r.started_at <= :at) LIMIT 2"
 )
 
 

@@ -63,8 +63,8 @@ def _summary(collector: SparkCollector, version: str | None, folder: CheckpointF
     left_out = f"; {problem}" if problem else ""
     if isinstance(collector.folder, RemoteFolder) and collector.folder.is_partial:
         left_out += (
-            "; one poll does not list the whole folder, so later polls go on with the list: new logs may be seen some"
-            " polls late, and it is not known yet what the rest of the list leaves out"
+            "; one poll does not list the whole folder, so new logs may be seen some polls late. Later polls read the"
+            " rest of the list: it is not known yet what the rest of the list leaves out"
         )
     what = "Folder of Spark event logs" if version is None else f"Spark history server {version}"
     return (

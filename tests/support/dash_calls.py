@@ -16,6 +16,7 @@ from dashboard.asgi import DashboardApp
 from dashboard.client import ApiClient
 from tests.support.fake_api import FakeApi
 
+_CALLBACKS = "/ui/_dash-dependencies"
 _UPDATE = "/ui/_dash-update-component"
 LOOK = {"look.data": {"theme": "light", "zone": "UTC"}}
 """The inputs of all pages for a viewer who chose the light theme and UTC."""
@@ -29,6 +30,8 @@ class _Application:
 
     def __init__(self) -> None:
         self._fake: FakeApi | None = None
+        self.dependencies: list[dict[str, Any]] = []
+        """All callbacks. They are the same for each test."""
         self._client = ApiClient(transport=httpx.MockTransport(self._handle), base_url="http://api.test")
         dash = create_dash(self._client, has_login=False)
         policy = content_security_policy(dash)
@@ -66,7 +69,9 @@ class DashCalls:
         self._dependencies: list[dict[str, Any]] = []
 
     async def __aenter__(self) -> DashCalls:
-        self._dependencies = (await self.http.get("/ui/_dash-dependencies")).json()
+        application = _application()
+        application.dependencies = application.dependencies or (await self.http.get(_CALLBACKS)).json()
+        self._dependencies = application.dependencies
         return self
 
     async def __aexit__(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from backend.analysis.health.finish import PastCheckpoint, predict
 from backend.analysis.health.progress import OpenCheckpoint
@@ -64,40 +65,25 @@ class MadeUpJob:
         self.events = events
         self.changes: list[ChangePointOut] = []
 
+    def copied(self) -> MadeUpJob:
+        """Return a job with the same documents, to and from which documents can be added, removed and replaced."""
+        return MadeUpJob(self.detail, list(self.checkpoints), list(self.pressure), list(self.events))
 
-class MadeUpJobs:
-    """All jobs of a fake service."""
 
-    def __init__(self, *, now: Callable[[], datetime], job_count: int = 0) -> None:
-        self._now = now
-        self._began = now()
-        self.jobs: dict[str, MadeUpJob] = {}
-        self.actions_taken: list[tuple[int, ActionIn]] = []
-        """The checkpoint and the body of each action on a checkpoint in progress."""
-        for made in (
+class _Maker:
+    """Makes the jobs as they are at the start of a fake service."""
+
+    def __init__(self, began: datetime) -> None:
+        self._began = began
+
+    def made(self, job_count: int) -> list[MadeUpJob]:
+        return [
             self._recorded("E", "payments-settlement", Health.FAILING, timeout_ms=3000),
             self._recorded("B2", "orders-enrichment", Health.SLOW, timeout_ms=600_000),
             self._runtime(),
             self._wide(),
             *(self._plain(i) for i in range(4 + job_count)),
-        ):
-            self.jobs[made.detail.id] = made
-
-    def _job(self, job: str) -> MadeUpJob:
-        if job not in self.jobs:
-            raise LookupError("job")
-        return self.jobs[job]
-
-    def _checkpoints(self, job: str) -> list[api.CheckpointDetailOut]:
-        found = self._job(job)
-        live = [self._live(found)] if found.detail.in_progress_checkpoint_id is not None else []
-        return [*live, *reversed(found.checkpoints)]
-
-    def _checkpoint(self, job: str, number: int) -> api.CheckpointDetailOut:
-        for checkpoint in self._checkpoints(job):
-            if checkpoint.checkpoint_id == number:
-                return checkpoint
-        raise LookupError("checkpoint")
+        ]
 
     def _recorded(self, run: str, name: str, health: Health, *, timeout_ms: int) -> MadeUpJob:
         documents = documents_of(run)
@@ -153,78 +139,6 @@ class MadeUpJobs:
             "backpressured_max_ratio": 0.88,
         }
         return MadeUpJob(job.model_copy(update=update), details, pressure, [])
-
-    def _live(self, job: MadeUpJob) -> api.CheckpointDetailOut:
-        """Build the checkpoint that is always in progress. Its subtasks acknowledge as the clock advances."""
-        full = self._made(24, job.detail.id, job.detail.name, job.detail.vertices, 7_600)
-        elapsed = (self._now() - self._began) % timedelta(seconds=8)
-        elapsed_ms = int(elapsed.total_seconds() * 1000)
-        vertices = []
-        for v in full.vertices:
-            subtasks = [s if (s.ack_ms or 0) <= elapsed_ms else unacknowledged(s, elapsed_ms) for s in v.subtasks]
-            done = sum(s.is_acknowledged for s in subtasks)
-            vertices.append(v.model_copy(update={"subtasks": subtasks, "acknowledged_count": done}))
-        update = {
-            "status": CheckpointStatus.IN_PROGRESS,
-            "freshness": None,
-            "triggered_at": self._now() - elapsed,
-            "end_to_end_duration_ms": None,
-            "latest_ack_at": None,
-            "critical_path": None,
-            "vertices": vertices,
-            "acknowledged_count": sum(v.acknowledged_count for v in vertices),
-            "previous_id": 23,
-        }
-        return full.model_copy(update=update)
-
-    def _progress(self, job: str, number: int) -> ProgressOut:
-        checkpoint = self._checkpoint(job, number)
-        now = self._now()
-        is_open = not checkpoint.status.is_terminal
-        elapsed_ms = (
-            int((now - checkpoint.triggered_at).total_seconds() * 1000)
-            if is_open
-            else checkpoint.end_to_end_duration_ms or 0
-        )
-        times = sorted(s.ack_ms for v in checkpoint.vertices for s in v.subtasks if s.ack_ms is not None)
-        past = [c for c in self._job(job).checkpoints if c.checkpoint_id != number][-8:]
-        is_slow = elapsed_ms > 4_000
-        return ProgressOut(
-            job_id=job,
-            run_id=checkpoint.run_id,
-            checkpoint_id=number,
-            status=checkpoint.status,
-            triggered_at=checkpoint.triggered_at,
-            elapsed_ms=elapsed_ms,
-            timeout_ms=checkpoint.timeout_ms,
-            remaining_ms=None if checkpoint.timeout_ms is None else max(0, checkpoint.timeout_ms - elapsed_ms),
-            times_out_at=checkpoint.triggered_at + timedelta(milliseconds=checkpoint.timeout_ms)
-            if is_open and checkpoint.timeout_ms is not None
-            else None,
-            acknowledged=checkpoint.acknowledged_count,
-            total=checkpoint.subtask_count,
-            judgement="ended" if not is_open else "slow" if is_slow else "progressing",
-            judgement_rule=f"{checkpoint.acknowledged_count} of {checkpoint.subtask_count} acknowledged after "
-            f"{elapsed_ms / 1000:.1f} s, within 7.9 s: what the last {len(past)} checkpoints took, with allowance"
-            if is_open
-            else f"the checkpoint is {checkpoint.status.value}",
-            waiting_on=[waiting(v) for v in reversed(checkpoint.vertices) if v.acknowledged_count < v.subtask_count],
-            acks=[AckPointOut(elapsed_ms=t, acknowledged=i + 1) for i, t in enumerate(times)],
-            past_acks=[ack_curve(c) for c in past],
-            typical_duration_ms=6_900.0,
-            queued_bytes=4_812_000 if job == "jruntime" else None,
-            finish=_finish(past, times, elapsed_ms, checkpoint) if is_open else None,
-            unaligned_now=UnalignedOut(value=5_293_200, low=3_849_600, high=6_977_400)
-            if is_open and job == "jruntime"
-            else None,
-            actions=example("progress").actions if is_open else [],
-            as_of=now,
-        )
-
-    def _act_on(self, number: int, wanted: ActionIn) -> ActionTakenOut:
-        self.actions_taken.append((number, wanted))
-        text = f"checkpoint {number}: {wanted.action.value} taken"
-        return ActionTakenOut(action=wanted.action, text=text, at=self._now())
 
     def _made(
         self, number: int, job: str, name: str, vertices: list[api.VertexOut], last_ms: int
@@ -393,6 +307,111 @@ class MadeUpJobs:
                 text="execution.checkpointing.timeout: 10 min -> 3 s",
             )
         ]
+
+
+# Making the jobs takes longer than most tests with a fake service, and most of them begin at the same time.
+@lru_cache(maxsize=2)
+def _made_at(began: datetime, job_count: int) -> list[MadeUpJob]:
+    return _Maker(began).made(job_count)
+
+
+class MadeUpJobs(_Maker):
+    """All jobs of a fake service. No test changes a document in place: the services of a process share them."""
+
+    def __init__(self, *, now: Callable[[], datetime], job_count: int = 0) -> None:
+        super().__init__(now())
+        self._now = now
+        self.jobs: dict[str, MadeUpJob] = {made.detail.id: made.copied() for made in _made_at(self._began, job_count)}
+        self.actions_taken: list[tuple[int, ActionIn]] = []
+        """The checkpoint and the body of each action on a checkpoint in progress."""
+
+    def _job(self, job: str) -> MadeUpJob:
+        if job not in self.jobs:
+            raise LookupError("job")
+        return self.jobs[job]
+
+    def _checkpoints(self, job: str) -> list[api.CheckpointDetailOut]:
+        found = self._job(job)
+        live = [self._live(found)] if found.detail.in_progress_checkpoint_id is not None else []
+        return [*live, *reversed(found.checkpoints)]
+
+    def _checkpoint(self, job: str, number: int) -> api.CheckpointDetailOut:
+        for checkpoint in self._checkpoints(job):
+            if checkpoint.checkpoint_id == number:
+                return checkpoint
+        raise LookupError("checkpoint")
+
+    def _live(self, job: MadeUpJob) -> api.CheckpointDetailOut:
+        """Build the checkpoint that is always in progress. Its subtasks acknowledge as the clock advances."""
+        full = self._made(24, job.detail.id, job.detail.name, job.detail.vertices, 7_600)
+        elapsed = (self._now() - self._began) % timedelta(seconds=8)
+        elapsed_ms = int(elapsed.total_seconds() * 1000)
+        vertices = []
+        for v in full.vertices:
+            subtasks = [s if (s.ack_ms or 0) <= elapsed_ms else unacknowledged(s, elapsed_ms) for s in v.subtasks]
+            done = sum(s.is_acknowledged for s in subtasks)
+            vertices.append(v.model_copy(update={"subtasks": subtasks, "acknowledged_count": done}))
+        update = {
+            "status": CheckpointStatus.IN_PROGRESS,
+            "freshness": None,
+            "triggered_at": self._now() - elapsed,
+            "end_to_end_duration_ms": None,
+            "latest_ack_at": None,
+            "critical_path": None,
+            "vertices": vertices,
+            "acknowledged_count": sum(v.acknowledged_count for v in vertices),
+            "previous_id": 23,
+        }
+        return full.model_copy(update=update)
+
+    def _progress(self, job: str, number: int) -> ProgressOut:
+        checkpoint = self._checkpoint(job, number)
+        now = self._now()
+        is_open = not checkpoint.status.is_terminal
+        elapsed_ms = (
+            int((now - checkpoint.triggered_at).total_seconds() * 1000)
+            if is_open
+            else checkpoint.end_to_end_duration_ms or 0
+        )
+        times = sorted(s.ack_ms for v in checkpoint.vertices for s in v.subtasks if s.ack_ms is not None)
+        past = [c for c in self._job(job).checkpoints if c.checkpoint_id != number][-8:]
+        is_slow = elapsed_ms > 4_000
+        return ProgressOut(
+            job_id=job,
+            run_id=checkpoint.run_id,
+            checkpoint_id=number,
+            status=checkpoint.status,
+            triggered_at=checkpoint.triggered_at,
+            elapsed_ms=elapsed_ms,
+            timeout_ms=checkpoint.timeout_ms,
+            remaining_ms=None if checkpoint.timeout_ms is None else max(0, checkpoint.timeout_ms - elapsed_ms),
+            times_out_at=checkpoint.triggered_at + timedelta(milliseconds=checkpoint.timeout_ms)
+            if is_open and checkpoint.timeout_ms is not None
+            else None,
+            acknowledged=checkpoint.acknowledged_count,
+            total=checkpoint.subtask_count,
+            judgement="ended" if not is_open else "slow" if is_slow else "progressing",
+            judgement_rule=f"{checkpoint.acknowledged_count} of {checkpoint.subtask_count} acknowledged after "
+            f"{elapsed_ms / 1000:.1f} s, within 7.9 s: what the last {len(past)} checkpoints took, with allowance"
+            if is_open
+            else f"the checkpoint is {checkpoint.status.value}",
+            waiting_on=[waiting(v) for v in reversed(checkpoint.vertices) if v.acknowledged_count < v.subtask_count],
+            acks=[AckPointOut(elapsed_ms=t, acknowledged=i + 1) for i, t in enumerate(times)],
+            past_acks=[ack_curve(c) for c in past],
+            typical_duration_ms=6_900.0,
+            queued_bytes=4_812_000 if job == "jruntime" else None,
+            finish=_finish(past, times, elapsed_ms, checkpoint) if is_open else None,
+            unaligned_now=UnalignedOut(value=5_293_200, low=3_849_600, high=6_977_400)
+            if is_open and job == "jruntime"
+            else None,
+            actions=example("progress").actions if is_open else [],
+            as_of=now,
+        )
+
+    def _act_on(self, number: int, wanted: ActionIn) -> ActionTakenOut:
+        self.actions_taken.append((number, wanted))
+        text = f"checkpoint {number}: {wanted.action.value} taken"
+        return ActionTakenOut(action=wanted.action, text=text, at=self._now())
 
 
 def _finish(

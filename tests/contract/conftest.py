@@ -1,20 +1,24 @@
-"""Fixtures for contract tests: a real PostgreSQL with one database for each test, and ``diagnose`` without pauses."""
+"""Fixtures for contract tests: a real PostgreSQL with one database for each test, and ``diagnose`` without pauses.
+
+The process that distributes the tests reads this file too, and runs none of them. It would wait for the imports of the
+product before it starts the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
-from collectors import diagnose, pacing
-from collectors.flink import requests
-from tests.support.databases import Databases, shared_databases
-from tests.support.recorded_flink import let_time_pass
+if TYPE_CHECKING:
+    from tests.support.databases import Databases
 
 
 @pytest.fixture(scope="session")
 def databases(pytestconfig: pytest.Config) -> Databases:
+    from tests.support.databases import shared_databases
+
     return shared_databases(pytestconfig)
 
 
@@ -24,29 +28,12 @@ def database(databases: Databases) -> Iterator[str]:
         yield url
 
 
-class SkippingClock(diagnose.WallClock):
-    """A clock on which only pauses take time, and which does not wait for them.
-
-    The recordings that are served go on by the length of each pause.
-    """
-
-    def __init__(self) -> None:
-        self._began_at = super().now()
-        self._skipped_s = 0.0
-
-    def now(self) -> datetime:
-        return self._began_at + timedelta(seconds=self._skipped_s)
-
-    def monotonic_s(self) -> float:
-        return self._skipped_s
-
-    async def sleep(self, seconds: float) -> None:
-        self._skipped_s += seconds
-        let_time_pass(seconds)
-
-
 @pytest.fixture
 def diagnose_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collectors import diagnose, pacing
+    from collectors.flink import requests
+    from tests.support.skipping_clock import SkippingClock
+
     monkeypatch.setattr(diagnose, "WallClock", SkippingClock)
     monkeypatch.setattr(pacing, "PER_SECOND_MAX", 1_000_000)
     monkeypatch.setattr(requests, "_PAUSES_S", (0.0, 0.0))

@@ -1,13 +1,14 @@
-"""Fixtures for the dashboard over a fake API, whose clock the test moves."""
+"""Fixtures for the dashboard over a fake API, whose clock the test moves.
+
+The process that distributes the tests reads this file too, and runs none of them. It would wait for the import of the
+dashboard before it starts the others.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 import pytest
-
-from tests.support.dash_calls import DashCalls
-from tests.support.fake_api import FakeApi
 
 
 class Clock:
@@ -25,5 +26,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def ui(clock):
+    from tests.support.dash_calls import DashCalls
+    from tests.support.fake_api import FakeApi
+
     async with DashCalls(FakeApi(now=clock)) as calls:
         yield calls

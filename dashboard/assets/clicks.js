@@ -2,7 +2,7 @@
 (function () {
     "use strict";
 
-    const { go, still } = window.barrierscope;
+    const { go, setProps, still } = window.barrierscope;
     const copied = new WeakMap();  // the text of each button that says "Copied" at present
 
     // A click on a cell with its own link (alerts, advice) follows that link, any other cell opens the job of the row.
@@ -51,6 +51,18 @@
             if (!still.matches) { document.getElementById("front-play").click(); }
         }
     }, true);
+
+    // --- buttons in the rows of a long list (dashboard/components/presses.py) ------------------------------------------
+
+    let presses = 0;
+    document.addEventListener("click", function (event) {
+        const button = event.target.closest("button[data-press]");
+        if (!button) { return; }
+        const { press, ...words } = button.dataset;
+        presses += 1;
+        setProps(press + "-pressed", { data: words });
+        setProps(press, { n_clicks: presses });
+    });
 
     // --- from one checkpoint to its neighbours ----------------------------------------------------------------------
 

@@ -49,14 +49,18 @@ class _Own(Component):
 
 
 class Markup(_Own):
-    """HTML elements to which no callback belongs. ``nodes`` are their ``Node`` values."""
+    """HTML elements to which no callback belongs. ``nodes`` are their ``Node`` values.
+
+    A callback may replace the ``nodes`` of a Markup with an ``id``. The browser then changes only the elements that
+    differ, and an element of a list is found again by its ``key``.
+    """
 
     _children_props: list[str] = []  # noqa: RUF012 - Dash declares it without ClassVar
     _namespace = _NAMESPACE
     _type = "Markup"
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        super().__init__(nodes=list(nodes))
+    def __init__(self, nodes: Sequence[Node], **identity: str) -> None:
+        super().__init__(nodes=list(nodes), **identity)
 
 
 class ChartData(_Own):
@@ -81,6 +85,19 @@ def lean(value: object) -> object:
     if isinstance(value, list | tuple):
         return _runs(value)
     return value
+
+
+def nodes_of(*parts: Component) -> list[Node]:
+    """Return components as the ``nodes`` of a ``Markup``.
+
+    Raises:
+        ValueError: a part has an id, or is of a kind that needs Dash.
+    """
+    nodes = [_node(part) for part in parts]
+    whole = [node for node in nodes if node is not None]
+    if len(whole) != len(nodes):
+        raise ValueError(f"not plain HTML elements without ids: {parts}")
+    return whole
 
 
 def _runs(children: Sequence[object]) -> object:

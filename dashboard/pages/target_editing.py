@@ -17,12 +17,13 @@ from pydantic import ValidationError
 
 from backend.contracts.api import TargetIn, TargetOut, TargetPatch
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
-from dashboard.callbacks import Changes, connect, pressed_id
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, status, target_tests
+from dashboard.components import cards, presses, status, target_tests
 from dashboard.components.attributes import attrs
 from dashboard.pages import target_options
 
+_BUTTON = "target-edit"
 EDITING: Final = "edited-option"
 """The form of this dialog, for ``target_options``."""
 _NAME_MAX = 200
@@ -65,7 +66,7 @@ def dialog() -> Component:
         transitionProps={"duration": 0},
         closeButtonProps={"aria-label": "Close"},
     )
-    return html.Div([modal, dcc.Store(id="edit-subject"), dcc.Store(id="edit-before")])
+    return html.Div([modal, dcc.Store(id="edit-subject"), dcc.Store(id="edit-before"), presses.receiver(_BUTTON)])
 
 
 def _button(id_: str, word: str, icon: str | None, *, more: str = "") -> Component:
@@ -78,9 +79,10 @@ def button(target: TargetOut) -> Component:
     icon, word = ("pencil", "Edit") if target.declared_at is None else ("table", "Settings")
     return html.Button(
         [status.icon(icon), html.Span(word)],
-        id={"type": "target-edit", "target": target.id},
         className="button",
-        **attrs({"aria-label": f"{word} of {target.name}" if word == "Settings" else f"{word} {target.name}"}),
+        **presses.marks(
+            _BUTTON, target.id, label=f"{word} of {target.name}" if word == "Settings" else f"{word} {target.name}"
+        ),
     )
 
 
@@ -106,8 +108,8 @@ def register(app: Dash, client: ApiClient) -> None:
             "no_save": Output("edit-save", "hidden"),
             "message": Output("targets-message", "children", allow_duplicate=True),
         },
-        inputs={"clicks": Input({"type": "target-edit", "target": ALL}, "n_clicks")},
-        has_trigger=True,
+        inputs=presses.inputs(_BUTTON),
+        state=presses.state(_BUTTON),
         prevent_initial_call=True,
     )
     connect(
@@ -141,12 +143,11 @@ def register(app: Dash, client: ApiClient) -> None:
     )
 
 
-async def open_dialog(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
+async def open_dialog(client: ApiClient, *, clicks: int | None, pressed: dict[str, str] | None) -> Changes:
     """Open the dialog with what is stored of the target whose button was pressed."""
-    pressed = pressed_id(clicks, trigger)
-    if pressed is None:
+    if not clicks or pressed is None:
         raise PreventUpdate
-    target = await client.target(pressed["target"])
+    target = await client.target(pressed["of"])
     if target is None:
         return {"message": cards.answer(False, _GONE)}
     is_fixed = target.declared_at is not None

@@ -18,9 +18,10 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from backend.domain.links import PLACEHOLDERS, TEMPLATE_MAX
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, status
+from dashboard.components import cards, presses, status
 from dashboard.components.attributes import attrs
 
+_BUTTON = "target-links"
 _ABOUT = (
     "Each link is offered next to the subtask that a verdict names, on the page of the job, and on that of an incident."
     " A link whose placeholder has no value is left out."
@@ -66,7 +67,7 @@ def dialog() -> Component:
         transitionProps={"duration": 0},
         closeButtonProps={"aria-label": "Close"},
     )
-    return html.Div([modal, dcc.Store(id="links-subject"), dcc.Store(id="links-version")])
+    return html.Div([modal, dcc.Store(id="links-subject"), dcc.Store(id="links-version"), presses.receiver(_BUTTON)])
 
 
 def _help() -> Component:
@@ -83,9 +84,8 @@ def button(target: str, name: str, count: int) -> Component:
     """Build the button that opens the dialog for a target. ``count`` is the number of its links."""
     return html.Button(
         [status.icon("link"), html.Span(f"Links ({count})" if count else "Links")],
-        id={"type": "target-links", "target": target},
         className="button",
-        **attrs({"aria-label": f"Links of {name}"}),
+        **presses.marks(_BUTTON, target, label=f"Links of {name}"),
     )
 
 
@@ -106,8 +106,8 @@ def register(app: Dash, client: ApiClient) -> None:
             "answer": Output("links-answer", "children"),
             "message": Output("targets-message", "children", allow_duplicate=True),
         },
-        inputs={"clicks": Input({"type": "target-links", "target": ALL}, "n_clicks")},
-        has_trigger=True,
+        inputs=presses.inputs(_BUTTON),
+        state=presses.state(_BUTTON),
         prevent_initial_call=True,
     )
     connect(
@@ -150,12 +150,11 @@ def register(app: Dash, client: ApiClient) -> None:
     )
 
 
-async def open_dialog(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
+async def open_dialog(client: ApiClient, *, clicks: int | None, pressed: dict[str, str] | None) -> Changes:
     """Open the dialog with the stored links of the target whose button was pressed."""
-    pressed = pressed_id(clicks, trigger)
-    if pressed is None:
+    if not clicks or pressed is None:
         raise PreventUpdate
-    target = await client.target(pressed["target"])
+    target = await client.target(pressed["of"])
     if target is None:
         return {"message": cards.answer(False, "This target is not there any more.")}
     pairs = [(link.name, link.url) for link in target.links] or [("", "")]

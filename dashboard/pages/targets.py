@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, dcc, html, set_props
+from dash import Dash, Input, Output, State, dcc, html, set_props
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 from pydantic import ValidationError
@@ -17,10 +17,11 @@ from pydantic import ValidationError
 from backend.contracts.api import TargetIn, TargetOut, TargetShedOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes, targets_address, text
-from dashboard.callbacks import Changes, connect, pressed_id
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, confirming, status, target_tests, unread_sources
+from dashboard.components import cards, confirming, presses, status, target_tests, unread_sources
 from dashboard.components.attributes import attrs
+from dashboard.components.markup import Markup, nodes_of
 from dashboard.live import digest, look_of
 from dashboard.pages import target_editing, target_links, target_options
 from dashboard.targets_address import TargetList
@@ -33,6 +34,7 @@ _ORIGINS = {
     "discovery": "discovery",
     "push": "its jobs push",
 }
+_PAUSE, _REMOVE = "target-pause", "target-remove"
 # Only targets of these origins can be removed. A declared target is removed where it is declared; a target that pushes
 # would come back only with its next push.
 _REMOVABLE = ("api", "push")
@@ -54,7 +56,10 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="targets-message"),
             dcc.Store(id="targets-title", data="Targets"),
             cards.card("Add a target", _form()),
-            cards.card("All targets", html.Div([_search(route.targets), html.Div(id="targets-list")])),
+            cards.card(
+                "All targets",
+                html.Div([_search(route.targets), html.Div(Markup([], id="targets-rows"), id="targets-list")]),
+            ),
             html.Div(id="targets-pages", className="chips"),
             html.Div(id="targets-gaps"),
             html.Div(id="targets-source"),
@@ -62,6 +67,8 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="targets-changed"),
             target_links.dialog(),
             target_editing.dialog(),
+            presses.receiver(_PAUSE),
+            presses.receiver(_REMOVE),
             confirming.dialog("target", "Remove a target", "Remove", icon="trash", is_dangerous=True),
         ]
     )
@@ -143,7 +150,7 @@ def _register_list(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("targets-message", "children"),
-            "list": Output("targets-list", "children"),
+            "rows": Output("targets-rows", "nodes"),
             "source": Output("targets-source", "children"),
             "digest": Output("targets-digest", "data"),
             "gaps": Output("targets-gaps", "children"),
@@ -189,8 +196,8 @@ async def refresh(
 ) -> Changes:
     """Return a page of the list of targets. ``before`` is the ``digest`` output of the previous call.
 
-    Each poll changes what a row shows. Only the cells that change are then replaced, because a button that is replaced
-    while it is pressed would lose the press.
+    Each poll changes what a row shows. The browser then changes only the texts that differ, because a button that is
+    replaced while it is pressed would lose the press.
     """
     look_of(look)
     view = targets_address.parse(search)
@@ -204,29 +211,15 @@ async def refresh(
     more = [f"{count} on this page"] if is_part and not view.search else []
     source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of), *more])
     changes: Changes = {"message": None, "source": source}
-    rows = digest(*(_identity(t) for t in page.items), view, page.next)
-    cells = digest(*page.items, *partial_sources)
-    now = f"{rows}.{cells}"
+    now = digest(*page.items, *partial_sources, view, page.next)
     if now == before:
         return changes
-    changes["gaps"] = unread_sources.gaps(partial_sources)
-    if before is None or rows != before.partition(".")[0]:
-        changes |= {"list": _table(page.items, view), "pages": _pages(view, page.next)}
-    else:
-        for target in page.items:
-            for part, shown in _parts(target).items():
-                set_props(_part_id(target, part), {"children": shown})
-    return changes | {"digest": now}
-
-
-def _identity(target: TargetOut) -> tuple[object, ...]:
-    """Return the values that determine the name, address and buttons in a target's row, which no poll changes."""
-    shown = (target.origin, target.declared_by, target.declared_at, target_options.told(target))
-    return target.id, target.name, target.url, *shown, target.is_enabled, len(target.links)
-
-
-def _part_id(target: TargetOut, part: str) -> dict[str, str]:
-    return {"type": "target-part", "target": target.id, "part": part}
+    return changes | {
+        "rows": nodes_of(_table(page.items, view)),
+        "pages": _pages(view, page.next),
+        "gaps": unread_sources.gaps(partial_sources),
+        "digest": now,
+    }
 
 
 def _register_form(app: Dash, client: ApiClient) -> None:
@@ -295,16 +288,16 @@ def _register_actions(app: Dash, client: ApiClient) -> None:
         app,
         partial(pause, client),
         output=output,
-        inputs={"clicks": Input({"type": "target-pause", "target": ALL, "to": ALL}, "n_clicks")},
-        has_trigger=True,
+        inputs=presses.inputs(_PAUSE),
+        state=presses.state(_PAUSE),
         prevent_initial_call=True,
     )
     connect(
         app,
         partial(ask_to_remove, client),
         output=confirming.outputs("target"),
-        inputs={"clicks": Input({"type": "target-remove", "target": ALL}, "n_clicks")},
-        has_trigger=True,
+        inputs=presses.inputs(_REMOVE),
+        state=presses.state(_REMOVE),
         prevent_initial_call=True,
     )
     connect(
@@ -318,21 +311,19 @@ def _register_actions(app: Dash, client: ApiClient) -> None:
     confirming.register(app, "target")
 
 
-async def pause(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
+async def pause(client: ApiClient, *, clicks: int | None, pressed: dict[str, str] | None) -> Changes:
     """Pause or resume the target whose button was pressed."""
-    pressed = pressed_id(clicks, trigger)
-    if pressed is None:
+    if not clicks or pressed is None:
         raise PreventUpdate
-    await client.enable_target(pressed["target"], is_enabled=pressed["to"] == "on")
-    return {"message": None, "changed": [pressed["target"], sum(c or 0 for c in clicks), pressed["to"]]}
+    await client.enable_target(pressed["of"], is_enabled=pressed["to"] == "on")
+    return {"message": None, "changed": [pressed["of"], clicks, pressed["to"]]}
 
 
-async def ask_to_remove(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
+async def ask_to_remove(client: ApiClient, *, clicks: int | None, pressed: dict[str, str] | None) -> Changes:
     """Ask for confirmation before a target is removed."""
-    pressed = pressed_id(clicks, trigger)
-    if pressed is None:
+    if not clicks or pressed is None:
         raise PreventUpdate
-    target = await client.target(pressed["target"])
+    target = await client.target(pressed["of"])
     if target is None:
         raise PreventUpdate
     question = [
@@ -376,14 +367,14 @@ def _table(targets: list[TargetOut], view: TargetList) -> Component:
 
 
 def _row(target: TargetOut) -> html.Tr:
-    cells = [html.Td(shown, id=_part_id(target, part)) for part, shown in _parts(target).items()]
     return html.Tr(
         [
             html.Td([html.B(target.name), html.Div(target.url, className="url"), *_connected(target)]),
-            *cells,
+            *(html.Td(shown) for shown in _parts(target)),
             html.Td(_where_from(target)),
             html.Td(_actions(target)),
-        ]
+        ],
+        key=target.id,
     )
 
 
@@ -398,8 +389,8 @@ def _connected(target: TargetOut) -> list[Component]:
     return [] if told is None else [html.Div(text.short(told, 120), className="hint", title=told)]
 
 
-def _parts(target: TargetOut) -> dict[str, list[Component]]:
-    """Build the contents of the cells that change with each poll."""
+def _parts(target: TargetOut) -> list[list[Component]]:
+    """Build the contents of the cells for the engine, the health, the last reading and the cost."""
     state = target.health.state
     health: list[Component] = [status.badge(state, status.TARGET_ICONS[state], status.TARGET_TONES[state])]
     if target.health.reason:
@@ -409,12 +400,12 @@ def _parts(target: TargetOut) -> dict[str, list[Component]]:
     if target.missing_since is not None:
         health.append(html.Div("no longer declared: it ends within minutes", className="hint"))
     engine = " ".join(p for p in (target.engine, target.engine_version) if p)
-    return {
-        "engine": [html.Span(engine or text.MISSING, title=None if engine else "not read yet")],
-        "health": health,
-        "read": [cards.age("", target.health.last_success_at)],
-        "cost": [_cost(target)],
-    }
+    return [
+        [html.Span(engine or text.MISSING, title=None if engine else "not read yet")],
+        health,
+        [cards.age("", target.health.last_success_at)],
+        [_cost(target)],
+    ]
 
 
 def _shed(shed: TargetShedOut) -> Component:
@@ -464,19 +455,19 @@ def _actions(target: TargetOut) -> Component:
             target_links.button(target.id, target.name, len(target.links)),
             html.Button(
                 [status.icon(icon), html.Span(word)],
-                id={"type": "target-pause", "target": target.id, "to": to},
+                # Its key makes the other word another button, so a second press does not take back the first.
+                key=to,
                 className="button",
                 disabled=target.declared_by is not None,
                 title=None if target.declared_by is None else f"declared by {target.declared_by}: change it there",
-                **attrs({"aria-label": f"{word} {target.name}"}),
+                **presses.marks(_PAUSE, target.id, label=f"{word} {target.name}", to=to),
             ),
             html.Button(
                 [status.icon("trash"), html.Span("Remove")],
-                id={"type": "target-remove", "target": target.id},
                 className="button danger",
                 disabled=target.origin not in _REMOVABLE,
                 title=_why_not_removable(target),
-                **attrs({"aria-label": f"Remove {target.name}"}),
+                **presses.marks(_REMOVE, target.id, label=f"Remove {target.name}"),
             ),
         ],
         className="actions",

@@ -10,7 +10,7 @@ import pytest
 from dashboard.components.micro_batch import job_card
 from dashboard.figures import micro_batch, timeline
 from dashboard.palette import LIGHT
-from tests.support.dash_calls import LOOK, DashCalls, texts
+from tests.support.dash_calls import LOOK, DashCalls, elements, texts
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, FAILED_BATCH, SILENT, STATELESS, TARGET, add_spark
 
@@ -94,8 +94,8 @@ async def test_a_job_with_a_silent_driver_is_not_shown_as_running(ui):
 
 
 async def test_a_target_that_pushes_says_so_and_costs_no_polls(ui):
-    answer = await ui.call("targets-list.children", LOOK, by="look.data")
-    _, body = answer["targets-list"]["children"]["props"]["children"]
+    answer = await ui.call("targets-rows.nodes", LOOK, by="look.data")
+    _, body = elements(answer, "targets-rows")["props"]["children"]
     (row,) = [r for r in body["props"]["children"] if "its jobs push" in texts(r)]
 
     said = texts(row)

@@ -303,6 +303,26 @@ def test_a_target_on_the_fifth_page_is_edited_and_removed(browser, site, fake):
     fake.targets = kept
 
 
+def test_a_press_that_lasts_longer_than_a_poll_is_not_lost(browser, site, fake):
+    kept = dict(fake.targets)
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/targets")
+        button = page.locator("button[aria-label='Edit production-eu']")
+        button.hover()
+        page.mouse.down()
+        health = fake.targets["tflink"].health.model_copy(update={"reason": "connection reset"})
+        fake.targets["tflink"] = fake.targets["tflink"].model_copy(update={"health": health})
+        # A row that is added before the pressed one must not take its press.
+        fake.targets = {"tfirst": kept["tflink"].model_copy(update={"id": "tfirst", "name": "first"}), **fake.targets}
+        expect(page.locator("#targets-list tbody tr").first).to_contain_text("first")
+        expect(page.locator("#targets-list")).to_contain_text("connection reset")
+        button.hover()
+        page.mouse.up()
+        expect(page.locator("[role=dialog] .mantine-Modal-title")).to_have_text("Change production-eu")
+        assert watch.found == []
+    fake.targets = kept
+
+
 def test_a_target_is_changed_after_a_test_and_a_wrong_list_of_targets_is_said_on_the_page(browser, site, fake):
     kept, fake.unread_sources = dict(fake.targets), StatusOut.model_validate(example("status")).unread_sources
     with opened(browser, site) as (page, watch):

@@ -195,6 +195,16 @@ def checkpoint_values(job: str, number: int, **more: object) -> dict[str, object
     return LOOK | {"cp-route.data": route, "gantt-sort.value": "topology", "gantt-path.aria-pressed": "true"} | more
 
 
+def elements(answer: Mapping[str, Mapping[str, Any]], id_: str) -> Any:
+    """Return what an answer shows in the ``Markup`` with this id, as components of Dash."""
+    return expanded({"type": "Markup", "props": {"nodes": answer[id_]["nodes"]}})
+
+
+def pressed(kind: str, of: str, **words: str) -> dict[str, object]:
+    """Return what a callback gets when a button of ``dashboard.components.presses`` is pressed."""
+    return {f"{kind}.n_clicks": 1, f"{kind}-pressed.data": {"of": of, **words}}
+
+
 def texts(component: object) -> str:
     """Return the text of a component, or of its JSON form, in reading order."""
     if isinstance(component, Component):

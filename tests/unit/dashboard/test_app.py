@@ -132,7 +132,7 @@ _ENDED = {"job": "jE", "run": "rE", "checkpoint": 14}
         ("fleet-delta.data", {"fleet-view.data": {"first": 0, "ids": ["jE"]}}, "fleet-message", "fleet-page"),
         ("job-head.children", job_values("jE"), "job-message", "job-digest"),
         ("cp-head.children", checkpoint_values("jE", 14), "cp-message", "cp-digest"),
-        ("targets-list.children", LOOK, "targets-message", "targets-digest"),
+        ("targets-rows.nodes", LOOK, "targets-message", "targets-digest"),
         ("advice-cards.children", LOOK | {"advice-route.data": {"job": "jruntime"}}, "advice-message", "advice-digest"),
         (
             "job-progress-head.children",

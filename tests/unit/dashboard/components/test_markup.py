@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dash_mantine_components as dmc
+import pytest
 from dash import dcc, html
 
-from dashboard.components.markup import Markup, lean
+from dashboard.components.markup import Markup, lean, nodes_of
 
 
 def nodes(value):
@@ -70,3 +71,14 @@ def test_values_that_are_no_components_stay():
     assert lean(None) is None
     assert lean("text") == "text"
     assert lean([]) == []
+
+
+def test_the_nodes_of_plain_elements_keep_the_keys_by_which_they_are_found_again():
+    row = html.Tr(html.Td("one"), key="t1")
+
+    assert nodes_of(html.Tbody([row])) == [["tbody", {}, ["tr", {"key": "t1"}, ["td", {}, "one"]]]]
+
+
+def test_what_a_callback_may_address_has_no_nodes():
+    with pytest.raises(ValueError, match="not plain HTML elements"):
+        nodes_of(html.P("plain"), html.Div(html.Button("press", id="one")))

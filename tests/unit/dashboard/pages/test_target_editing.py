@@ -13,7 +13,7 @@ from tests.support.dash_calls import texts
 from tests.support.fake_api import FakeApi
 
 pytestmark = pytest.mark.anyio
-_BUTTON = {"type": "target-edit", "target": "tflink"}
+_BUTTON = {"of": "tflink"}
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def _form(fake, *, name=None, enabled=True, **changed):
 
 
 async def _opened(client):
-    return await target_editing.open_dialog(client, clicks=[1], trigger=_BUTTON)
+    return await target_editing.open_dialog(client, clicks=1, pressed=_BUTTON)
 
 
 async def _saved(client, opened, form):

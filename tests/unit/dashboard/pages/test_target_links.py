@@ -37,10 +37,9 @@ async def _save(client, names, urls, ui="", version=""):
 
 
 async def test_the_dialog_opens_with_one_empty_row_or_with_the_stored_links(client, fake):
-    trigger = {"type": "target-links", "target": "tflink"}
-    empty = await target_links.open_dialog(client, clicks=[1], trigger=trigger)
+    empty = await target_links.open_dialog(client, clicks=1, pressed={"of": "tflink"})
     await _save(client, ["Grafana"], [_URL], "https://flink.example")
-    stored = await target_links.open_dialog(client, clicks=[2], trigger=trigger)
+    stored = await target_links.open_dialog(client, clicks=2, pressed={"of": "tflink"})
 
     assert (_values(empty["rows"]), empty["ui"], empty["is_open"]) == ([("", "")], "", True)
     assert (_values(stored["rows"]), stored["ui"]) == ([("Grafana", _URL)], "https://flink.example")
@@ -48,15 +47,14 @@ async def test_the_dialog_opens_with_one_empty_row_or_with_the_stored_links(clie
 
 
 async def test_links_that_someone_else_changed_meanwhile_are_not_overwritten(client, fake):
-    trigger = {"type": "target-links", "target": "tflink"}
-    read = await target_links.open_dialog(client, clicks=[1], trigger=trigger)
+    read = await target_links.open_dialog(client, clicks=1, pressed={"of": "tflink"})
     await _save(client, ["Grafana"], [_URL], version=read["version"])
     refused = await _save(client, ["Logs"], [_URL], version=read["version"])
 
     assert "were changed meanwhile" in repr(refused["answer"])
     assert "is_open" not in refused, "what was typed stays"
     assert [link.name for link in fake.targets["tflink"].links] == ["Grafana"]
-    again = await target_links.open_dialog(client, clicks=[2], trigger=trigger)
+    again = await target_links.open_dialog(client, clicks=2, pressed={"of": "tflink"})
     assert (await _save(client, ["Logs"], [_URL], version=again["version"]))["is_open"] is False
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from backend.contracts.status import StatusOut
 from backend.domain.target import TargetState
 from tests.support.api_examples import example
-from tests.support.dash_calls import LOOK, texts
+from tests.support.dash_calls import LOOK, elements, pressed, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -72,8 +73,8 @@ async def test_an_empty_or_overlong_address_is_refused_before_it_is_sent(ui):
 
 
 async def test_the_list_shows_health_with_its_reason_and_what_a_poll_costs(ui):
-    answer = await ui.call("targets-list.children", LOOK, by="look.data")
-    shown = texts(answer["targets-list"]["children"])
+    answer = await ui.call("targets-rows.nodes", LOOK, by="look.data")
+    shown = texts(elements(answer, "targets-rows"))
 
     assert "connection refused (10.9.8.7:8081); 14 attempts in a row" in shown
     assert "7.4 requests, 21.3 kB, 38 ms" in shown
@@ -87,25 +88,49 @@ async def test_a_target_that_is_polled_less_often_than_set_shows_both_intervals(
     cost = polled.cost.model_copy(update={"poll_interval_s": mean_s, "set_interval_s": 2.0})
     ui.fake.targets["tflink"] = polled.model_copy(update={"cost": cost})
 
-    answer = await ui.call("targets-list.children", LOOK, by="look.data")
+    answer = await ui.call("targets-rows.nodes", LOOK, by="look.data")
 
-    assert ("every 22.0 s (set to 2.0 s)" in texts(answer["targets-list"]["children"])) == is_late
+    assert ("every 22.0 s (set to 2.0 s)" in texts(elements(answer, "targets-rows"))) == is_late
 
 
-async def test_a_poll_replaces_the_cells_that_changed_and_leaves_the_buttons(ui):
-    first = await ui.call("targets-list.children", LOOK, by="look.data")
+async def test_a_poll_changes_the_cells_of_a_row_whose_buttons_keep_their_keys(ui):
+    first = await ui.call("targets-rows.nodes", LOOK, by="look.data")
     seen = LOOK | {"targets-digest.data": first["targets-digest"]["data"]}
     polled = ui.fake.targets["tflink"]
     health = polled.health.model_copy(update={"state": TargetState.UNREACHABLE, "reason": "connection reset"})
     ui.fake.targets["tflink"] = polled.model_copy(update={"health": health})
 
-    again = await ui.call("targets-list.children", seen, by="tick.n_intervals")
+    again = await ui.call("targets-rows.nodes", seen, by="tick.n_intervals")
 
     assert again["targets-digest"]["data"] != first["targets-digest"]["data"]
-    assert "targets-list" not in again
+    assert "connection reset" in texts(elements(again, "targets-rows"))
+    assert _keys(again) == _keys(first)
     ui.fake.targets["tflink"] = ui.fake.targets["tflink"].model_copy(update={"is_enabled": False})
-    paused = await ui.call("targets-list.children", seen, by="tick.n_intervals")
-    assert "Resume" in texts(paused["targets-list"]["children"]), "another button needs another row"
+    paused = await ui.call("targets-rows.nodes", seen, by="tick.n_intervals")
+    assert "Resume" in texts(elements(paused, "targets-rows"))
+    assert _keys(paused) != _keys(first), "a button with another word is another button"
+
+
+async def test_a_poll_that_changes_nothing_sends_no_rows(ui):
+    first = await ui.call("targets-rows.nodes", LOOK, by="look.data")
+    seen = LOOK | {"targets-digest.data": first["targets-digest"]["data"]}
+
+    again = await ui.call("targets-rows.nodes", seen, by="tick.n_intervals")
+
+    assert set(again) == {"targets-message", "targets-source"}
+
+
+async def test_the_rows_of_a_long_list_are_one_component_without_ids(ui):
+    answer = await ui.call("targets-rows.nodes", LOOK, by="look.data")
+
+    # The browser compares each id with all others, and calls every component at each change of one.
+    assert '"id":' not in json.dumps(answer["targets-rows"]["nodes"])
+    assert len(_keys(answer)) == 2 * len(ui.fake.targets)
+
+
+def _keys(answer):
+    """Return the keys of the rows, and those of their buttons, in reading order."""
+    return re.findall(r'"key": ("[^"]*")', json.dumps(answer["targets-rows"]["nodes"]))
 
 
 def _links(components):
@@ -114,14 +139,14 @@ def _links(components):
 
 
 async def test_a_long_list_has_pages_and_a_target_of_the_fifth_is_changed_and_removed(ui):
-    whole = await ui.call("targets-list.children", LOOK, by="look.data")
+    whole = await ui.call("targets-rows.nodes", LOOK, by="look.data")
     one = ui.fake.targets["tflink"]
     long = {f"t{n}": one.model_copy(update={"id": f"t{n}", "name": f"cluster {n} " + "n" * 180}) for n in range(997)}
     ui.fake.targets |= long
     assert whole["targets-pages"]["children"] == []
     assert "on this page" not in texts(whole["targets-source"]["children"])
 
-    page, seen = await ui.call("targets-list.children", LOOK, by="look.data"), []
+    page, seen = await ui.call("targets-rows.nodes", LOOK, by="look.data"), []
     assert "200 of 1 000 targets on this page" in texts(page["targets-source"]["children"])
     before = page["targets-digest"]["data"]
     for _ in range(4):
@@ -129,18 +154,18 @@ async def test_a_long_list_has_pages_and_a_target_of_the_fifth_is_changed_and_re
         address = _links(page["targets-pages"]["children"])[-1]
         assert address.startswith("/ui/targets?cursor=")
         given = LOOK | {"url.search": address.partition("/ui/targets")[2], "targets-digest.data": before}
-        page = await ui.call("targets-list.children", given, by="url.search")
+        page = await ui.call("targets-rows.nodes", given, by="url.search")
         before = page["targets-digest"]["data"]
-    assert "cluster 996 nnn" in texts(page["targets-list"]["children"])
-    assert not any("cluster 996 nnn" in texts(earlier["targets-list"]["children"]) for earlier in seen)
+    assert "cluster 996 nnn" in texts(elements(page, "targets-rows"))
+    assert not any("cluster 996 nnn" in texts(elements(earlier, "targets-rows")) for earlier in seen)
 
-    edit = json.dumps({"type": "target-edit", "target": "t996"}, separators=(",", ":")) + ".n_clicks"
-    opened = await ui.call("edit-body.children", {edit: 1}, by=edit)
+    edit = pressed("target-edit", "t996")
+    opened = await ui.call("edit-body.children", edit, by="target-edit.n_clicks")
     assert opened["edit-dialog"]["title"].startswith("Change cluster 996 nnn")
-    links = json.dumps({"type": "target-links", "target": "t996"}, separators=(",", ":")) + ".n_clicks"
-    assert (await ui.call("links-rows.children", {links: 1}, by=links))["links-dialog"]["opened"] is True
-    drop = json.dumps({"type": "target-remove", "target": "t996"}, separators=(",", ":")) + ".n_clicks"
-    asked = await ui.call("target-question.children", {drop: 1}, by=drop)
+    links = pressed("target-links", "t996")
+    assert (await ui.call("links-rows.children", links, by="target-links.n_clicks"))["links-dialog"]["opened"] is True
+    drop = pressed("target-remove", "t996")
+    asked = await ui.call("target-question.children", drop, by="target-remove.n_clicks")
     assert "Stop reading cluster 996 nnn" in texts(asked["target-question"]["children"])
 
 
@@ -151,19 +176,19 @@ async def test_what_is_searched_for_is_in_the_address_and_the_list_begins_with_i
 
     asked = await ui.call("url.search", given, by="targets-search.value")
     assert asked["url"]["search"] == "?search=Cluster+77"
-    found = await ui.call("targets-list.children", LOOK | {"url.search": "?search=Cluster+77"}, by="url.search")
-    shown = texts(found["targets-list"]["children"])
+    found = await ui.call("targets-rows.nodes", LOOK | {"url.search": "?search=Cluster+77"}, by="url.search")
+    shown = texts(elements(found, "targets-rows"))
     assert ("cluster 777" in shown, "cluster 888" in shown, found["targets-pages"]["children"]) == (True, False, [])
-    none = await ui.call("targets-list.children", LOOK | {"url.search": "?search=nowhere"}, by="url.search")
-    assert "No target has this in its name or address." in texts(none["targets-list"]["children"])
+    none = await ui.call("targets-rows.nodes", LOOK | {"url.search": "?search=nowhere"}, by="url.search")
+    assert "No target has this in its name or address." in texts(elements(none, "targets-rows"))
 
 
 async def test_a_target_is_paused_and_removed(ui):
-    pause = json.dumps({"type": "target-pause", "target": "tflink", "to": "off"}, separators=(",", ":")) + ".n_clicks"
+    pause = pressed("target-pause", "tflink", to="off")
 
-    await ui.call("targets-changed.data", {pause: 1}, by=pause)
-    remove = json.dumps({"type": "target-remove", "target": "told"}, separators=(",", ":")) + ".n_clicks"
-    asked = await ui.call("target-question.children", {remove: 1}, by=remove)
+    await ui.call("targets-changed.data", pause, by="target-pause.n_clicks")
+    remove = pressed("target-remove", "told")
+    asked = await ui.call("target-question.children", remove, by="target-remove.n_clicks")
     assert "Stop reading staging ? http://10.9.8.7:8081" in texts(asked["target-question"]["children"])
     assert asked["target-dialog"]["opened"] is True
     assert "told" in ui.fake.targets, "nothing is removed before the viewer confirms"
@@ -175,8 +200,8 @@ async def test_a_target_is_paused_and_removed(ui):
 
 
 async def test_a_target_that_was_changed_since_the_question_is_not_removed(ui):
-    remove = json.dumps({"type": "target-remove", "target": "told"}, separators=(",", ":")) + ".n_clicks"
-    asked = await ui.call("target-question.children", {remove: 1}, by=remove)
+    remove = pressed("target-remove", "told")
+    asked = await ui.call("target-question.children", remove, by="target-remove.n_clicks")
     changed = ui.fake.targets["told"].model_copy(update={"name": "production", "version": "other"})
     ui.fake.targets["told"] = changed
     confirmed = {"target-confirm.n_clicks": 1, "target-subject.data": asked["target-subject"]["data"]}
@@ -189,9 +214,9 @@ async def test_a_target_that_was_changed_since_the_question_is_not_removed(ui):
 
 async def test_pausing_a_target_that_is_gone_is_answered_and_does_not_replace_the_page(ui):
     del ui.fake.targets["tflink"]
-    pause = json.dumps({"type": "target-pause", "target": "tflink", "to": "off"}, separators=(",", ":")) + ".n_clicks"
+    pause = pressed("target-pause", "tflink", to="off")
 
-    answer = await ui.call("targets-changed.data", {pause: 1}, by=pause)
+    answer = await ui.call("targets-changed.data", pause, by="target-pause.n_clicks")
 
     shown = json.dumps(answer["targets-message"]["children"])
     assert "tflink" in shown
@@ -200,10 +225,10 @@ async def test_pausing_a_target_that_is_gone_is_answered_and_does_not_replace_th
 
 async def test_what_a_discovery_left_out_is_on_the_page_until_it_ends(ui):
     ui.fake.partial_sources = StatusOut.model_validate(example("status")).partial_sources
-    page = await ui.call("targets-list.children", LOOK, by="look.data")
+    page = await ui.call("targets-rows.nodes", LOOK, by="look.data")
     assert "The targets are current." in texts(page["targets-gaps"]["children"])
 
     ui.fake.partial_sources = []
     before = LOOK | {"targets-digest.data": page["targets-digest"]["data"]}
-    ended = await ui.call("targets-list.children", before, by="look.data")
+    ended = await ui.call("targets-rows.nodes", before, by="look.data")
     assert ended["targets-gaps"]["children"] == []

@@ -53,9 +53,10 @@ def advise_parallelism(situation: Situation) -> Recommendation | NoAdvice:
         return NoAdvice(Topic.PARALLELISM, rule, f"{say.vertex(where)}{who}: {why}", verdict.vertex, verdict.subtasks)
     vertex = situation.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
     if verdict.kind is not VerdictKind.CAPACITY or vertex is None:
-        return NoAdvice(
-            Topic.PARALLELISM, "R-PAR-1", "no vertex is busy all the time and holds the ones before it back"
-        )
+        text = "no vertex is busy all the time and holds the ones before it back"
+        if situation.held is None:
+            text = "which vertices are busy, and which hold others back, is not known"
+        return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text)
     load = situation.case.loads.get(vertex.id)
     busy = None if load is None else mean_of(load.busy)
     rate = situation.records_per_s.get(vertex.id)

@@ -227,7 +227,10 @@ def _while_healthy(situation: Situation) -> Recommendation | NoAdvice:
     cheaper = _by_loss(situation)
     if cheaper is not None:
         return cheaper
-    if situation.held is None or situation.held[1] <= BACKPRESSURED_OK_RATIO:
+    if situation.held is None:
+        text = f"aligned checkpoints are healthy at {took}. Whether a vertex is back-pressured is not known"
+        return _silence("R-UC-12", text)
+    if situation.held[1] <= BACKPRESSURED_OK_RATIO:
         return _silence("R-UC-12", f"nothing is back-pressured and aligned checkpoints are healthy at {took}")
     text = f"checkpoints are healthy at {took}: interval and timeout leave enough time for them"
     return _silence("R-UC-12", text)

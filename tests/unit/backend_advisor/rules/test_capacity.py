@@ -99,6 +99,13 @@ def test_r_par_1_stays_within_the_max_parallelism():
 def test_r_par_1_says_nothing_if_no_vertex_is_at_its_limit():
     found = on(Topic.PARALLELISM, advised(slow_run(), readings(held=0.0, busy=0.4)))
     assert (found.rule, isinstance(found, NoAdvice)) == ("R-PAR-1", True)
+    assert found.reason.startswith("no vertex is busy all the time")
+
+
+def test_r_par_1_does_not_say_that_no_vertex_is_busy_if_that_was_not_read():
+    found = on(Topic.PARALLELISM, advised([quick(n) for n in range(1, 9)], []))
+    assert (found.rule, isinstance(found, NoAdvice)) == ("R-PAR-1", True)
+    assert found.reason == "which vertices are busy, and which hold others back, is not known"
 
 
 def test_r_par_2_names_the_hot_subtask_and_advises_no_more_subtasks():

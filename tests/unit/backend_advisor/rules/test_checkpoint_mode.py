@@ -113,7 +113,11 @@ def test_a_subtask_whose_first_barrier_came_early_may_still_wait_for_its_last_on
 
 
 def test_without_back_pressure_no_other_mode_is_advised():
-    silent(advised([quick(n) for n in range(1, 9)], CALM), "R-UC-12")
+    calm = silent(advised([quick(n) for n in range(1, 9)], CALM), "R-UC-12")
+    unread = silent(advised([quick(n) for n in range(1, 9)], []), "R-UC-12")
+
+    assert "nothing is back-pressured" in calm.reason
+    assert unread.reason.endswith("Whether a vertex is back-pressured is not known")
 
 
 @pytest.mark.parametrize(("held", "speaks"), [(0.45, False), (0.5, True), (0.6, True)])

@@ -195,8 +195,10 @@ def _expired(story: Story, checkpoints: Sequence[LoggedCheckpoint]) -> list[Find
     expired = [c for c in checkpoints if c.outcome == "expired"]
     if not expired:
         return []
-    after = median(1000 * _seconds(c.triggered_at, c.ended_at) for c in expired if c.triggered_at and c.ended_at)
-    told = "" if after is None else f" after {say.duration(after)}, which is the timeout"
+    took_s = [_seconds(c.triggered_at, c.ended_at) for c in expired if c.triggered_at and c.ended_at]
+    # If the clock of the log was set back, or two hosts wrote it, an end may stand before its trigger.
+    after_s = median(s for s in took_s if s > 0)
+    told = "" if after_s is None else f" after {say.duration(1000 * after_s)}, which is the timeout"
     late: Counter[str] = Counter(task_of(story, a) for c in expired for a in c.late)
     named = [f"{who} ({n} of {len(expired)})" for who, n in late.most_common(_TASKS_SHOWN)]
     details = [_numbers(expired), _times([c.ended_at for c in expired if c.ended_at])]

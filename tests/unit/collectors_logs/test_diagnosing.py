@@ -66,6 +66,20 @@ def test_an_expired_checkpoint_is_printed_with_its_timeout_and_with_who_was_late
     assert "2024-03-05 12:00:00 to 2024-03-05 12:11:11 (UTC+02:00)" in text
 
 
+def test_a_clock_that_was_set_back_makes_no_negative_age(written, capsys):
+    set_back = (log.triggered(8, 660), log.expired(8, 60))
+    whole = (log.triggered(9, 700), log.expired(9, 1_300))
+
+    texts = []
+    for lines in (set_back, (*set_back, *whole)):
+        app.run(["diagnose", "--log", written(*lines)])
+        texts.append(flat(capsys.readouterr().out))
+
+    assert "1 checkpoint expired" in texts[0]
+    assert "expired after" not in texts[0]
+    assert "2 checkpoints expired after 10 min, which is the timeout" in texts[1]
+
+
 def test_restarts_by_transactions_are_compared_with_interval_and_duration(written, capsys):
     app.run(["diagnose", "--log", written(*FENCING)])
 

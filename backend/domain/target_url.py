@@ -14,6 +14,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _S3: Final = ("s3", "s3a", "s3n")
 """The second and third are names that Hadoop has for the first."""
 _WEBHDFS_PORTS: Final = {"webhdfs": 9870, "swebhdfs": 9871}
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 _HDFS_USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 _PATH_MAX: Final = 1000
@@ -35,7 +36,7 @@ def normalised_url(text: str, *, what: str = "target", field: str = "url") -> tu
         raise _refused("is not an address", what, field) from None
     scheme = parts.scheme.lower()
     if scheme not in _PORTS:
-        raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}", what, field)
+        raise _refused(scheme_problem(text), what, field)
     if not host:
         raise _refused("has no host", what, field)
     if port == 0:
@@ -51,6 +52,16 @@ def normalised_url(text: str, *, what: str = "target", field: str = "url") -> tu
     shown = f"[{host}]" if ":" in host else host
     where = shown if port is None or port == _PORTS[scheme] else f"{shown}:{port}"
     return urlunsplit((scheme, where, parts.path.rstrip("/"), "", "")), host
+
+
+def scheme_problem(text: str) -> str:
+    """Say what is wrong with the scheme of an address that has neither ``http`` nor ``https``.
+
+    The part before the colon of ``my-flink:8081`` is a host, not a scheme. Only a scheme is repeated, because the text
+    may contain credentials.
+    """
+    found = _SCHEME.match(text.strip())
+    return f"has the scheme {found[1].lower()[:20]!r}" if found else "does not begin with http:// or https://"
 
 
 def is_folder(url: str) -> bool:

@@ -28,6 +28,7 @@ from backend.domain.bounded_body import BODY_MAX_BYTES, PIECE_BYTES, BodyRefused
 from backend.domain.connection import ANYWHERE, Reach
 from backend.domain.connection_failure import ConnectionFailure, of_status
 from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
+from backend.domain.target_url import scheme_problem
 from backend.domain.text import clean
 from collectors.credentials import CredentialError, Credentials
 from collectors.flink.echoes import without_echoes
@@ -77,7 +78,7 @@ def parse_target_url(text: str) -> TargetUrl:
     except (ValueError, TypeError):
         raise _refused("is not an address") from None
     if url.scheme not in {"http", "https"}:
-        raise _refused(f"has the scheme {url.scheme[:20]!r}" if url.scheme else "has no scheme")
+        raise _refused(scheme_problem(text))
     if not url.host or port is None:
         raise _refused("has no host")
     if url.query_string or url.fragment:

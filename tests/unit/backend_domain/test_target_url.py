@@ -6,6 +6,7 @@ import pytest
 
 from backend.domain.errors import InvalidInputError
 from backend.domain.target_url import normalised_url
+from collectors.flink.client import parse_target_url
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,24 @@ def test_an_invalid_address_is_refused_with_the_allowed_form(text):
 
     assert refused.value.problems[0].field == "url"
     assert "http" in (refused.value.problems[0].allowed or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("my-flink:8081", "does not begin with http:// or https://"),
+        ("my-flink", "does not begin with http:// or https://"),
+        ("user:secret://flink:8081", "does not begin with http:// or https://"),
+        ("ftp://flink:8081", "has the scheme 'ftp'"),
+    ],
+)
+def test_a_host_with_a_port_is_not_taken_for_a_scheme(text, problem):
+    with pytest.raises(InvalidInputError) as refused:
+        normalised_url(text)
+    with pytest.raises(InvalidInputError) as not_read:
+        parse_target_url(text)
+
+    assert [e.problem for e in (*refused.value.problems, *not_read.value.problems)] == [problem, problem]
 
 
 def test_credentials_are_refused_and_not_repeated():

@@ -47,6 +47,7 @@ from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from backend.domain.inspection import StackType
 from backend.domain.pressure import PressureMeasure
+from backend.domain.text import capitalised
 from dashboard.incidents_address import IncidentList
 from dashboard.simulation_requests import SimulationRequests
 from dashboard.subtask_columns import completed, may_be_completed
@@ -564,7 +565,7 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
     lines = [
         f"{words.rstrip('.')}." + (f" Allowed: {allowed.rstrip('.')}." if allowed else "") for words, allowed in own
     ]
-    head = problem.detail[:1].upper() + problem.detail[1:]
+    head = capitalised(problem.detail)
     parts = (head, *lines) if is_more else ()
     text = f"{problem.detail} ({fields})" if is_more else problem.detail
     kind = problem.type.rpartition(":")[2]

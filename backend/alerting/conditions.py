@@ -34,6 +34,7 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import debt_sentence, origin_words
+from backend.domain.text import capitalised
 from backend.domain.verdict import VerdictKind
 
 _TOLERABLE_MAX = 3
@@ -316,7 +317,7 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
     if not is_stuck or opened.silent_ms < settings["silence_min_s"] * 1000:
         return _calm(settings, signal, opened.judgement.rule)
     summary = f"{signal.name}: checkpoint {opened.checkpoint_id} is stuck"
-    more = f"{opened.judgement.rule[0].upper()}{opened.judgement.rule[1:]}. "
+    more = f"{capitalised(opened.judgement.rule)}. "
     linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
     place = _merged(signal.place, opened.waiting)
     return active(signal, summary, more, place, linked, value=opened.silent_ms / 1000)
@@ -343,7 +344,7 @@ def _unreadable(settings: RuleSettings, signal: JobSignal) -> Reading:
     if why is None:
         return clear(signal, "it is read")
     summary = f"{signal.name}: what {signal.target_name} reports about it cannot be read"
-    cause = f"{why[:1].upper()}{why[1:]}. " if why else ""
+    cause = f"{capitalised(why)}. " if why else ""
     annotations = {
         "summary": summary,
         "description": f"{summary}. {cause}Nothing is known about its checkpoints now.",

@@ -6,6 +6,7 @@ from backend.alerting.lifecycle import LinkedCheckpoint, Reading, ReadingKind
 from backend.alerting.signals import JobSignal, Place
 from backend.analysis.words import sentences as say
 from backend.domain.replay_debt import debt_sentence, debt_words
+from backend.domain.text import capitalised
 
 
 def active(
@@ -26,7 +27,7 @@ def active(
         annotations["replay_debt"] = debt_words(age_ms, is_at_least=is_at_least)
         sentence = debt_sentence(age_ms, is_at_least=is_at_least)
         if sentence not in summary:
-            parts.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+            parts.append(f"{capitalised(sentence)}.")
     annotations["description"] = " ".join(parts)
     annotations["vertex"] = place.vertex or "not known"
     annotations["subtasks"] = _subtasks(place)

@@ -10,6 +10,7 @@ from backend.alerting.rules import RuleSettings
 from backend.alerting.signals import ServiceSignal, TargetSignal
 from backend.analysis.words import sentences as say
 from backend.domain.target import TargetState
+from backend.domain.text import capitalised
 
 _JOBS_NAMED_MAX = 5
 _HAS_NOT: Mapping[TargetState, str] = {
@@ -29,7 +30,7 @@ def unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
         return Reading(ReadingKind.UNKNOWN, "it has not been read yet")
     since_ms = (signal.now - signal.since) / timedelta(milliseconds=1) if signal.since is not None else None
     ago = f" for {say.duration(max(0.0, since_ms))}" if since_ms is not None else ""
-    why = f"{signal.reason[:1].upper()}{signal.reason[1:]}. " if signal.reason else ""
+    why = f"{capitalised(signal.reason)}. " if signal.reason else ""
     return _active_target(signal, f"{signal.name} {has}{ago}", why, since_ms)
 
 

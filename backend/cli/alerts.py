@@ -15,6 +15,7 @@ from backend.cli.targets import Api, Client, Format
 from backend.domain.advice import with_action
 from backend.domain.errors import UnknownEntityError
 from backend.domain.receivers import TRAITS, ReceiverKind
+from backend.domain.text import capitalised
 
 if TYPE_CHECKING:
     from backend.contracts.alerts import AlertOut
@@ -114,7 +115,7 @@ def _receivers(context: typer.Context) -> None:
 
 @receivers.command(epilog="Example: barrierscope receivers add http://pager/hook --kind webhook --name pager")
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help=f"{_ADDRESSES[0].upper()}{_ADDRESSES[1:]}.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help=f"{capitalised(_ADDRESSES)}.")],
     name: Annotated[str, typer.Option(help="Name shown in the delivery log.")],
     kind: Annotated[ReceiverKind, typer.Option(help=" or ".join(ReceiverKind))] = ReceiverKind.ALERTMANAGER,
     credential: Annotated[

@@ -22,6 +22,7 @@ from backend.contracts.advice import (
     SilenceOut,
 )
 from backend.domain.advice import Metric
+from backend.domain.text import capitalised
 
 _LABEL_WIDTH = 15
 _METRIC = {
@@ -181,7 +182,7 @@ def as_markdown(
             lines += ["```", "", f"In {escaped(advice.how_to.file)}. To undo it:", "", "```yaml"]
             lines += [*advice.how_to.rollback_lines, "```", ""]
         lines += ["| | |", "|---|---|"]
-        lines += [f"| {label[0].upper()}{label[1:]} | {escaped(text)} |" for label, text in facts(advice)[1:]]
+        lines += [f"| {capitalised(label)} | {escaped(text)} |" for label, text in facts(advice)[1:]]
         lines.append(f"| Rules | {escaped(', '.join(advice.rules))} |")
         lines.append("")
     for line in silence_lines(silences):

@@ -31,6 +31,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def capitalised(text: str) -> str:
+    """Return ``text`` with a capital first letter, as a sentence begins. An address at its beginning stays as it is."""
+    return text if "://" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+
+
 def clean(text: str, *, length_max: int) -> str:
     """Return ``text`` as one line of printable characters, cut to ``length_max`` with an ellipsis.
 

@@ -13,7 +13,7 @@ import orjson
 from backend.contracts.advice_text import escaped
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.fail_on import FailOn
-from backend.domain.text import printable
+from backend.domain.text import capitalised, printable
 from collectors.diagnosis_print import DiagnosisFormat
 from collectors.finishing import EXIT_OK, Met, Outcome, with_members
 from collectors.spark.checkpoint_findings import Finding, FolderFindings, Level, findings_of, shared_queries
@@ -132,7 +132,7 @@ def _query(folder: FolderFindings) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return capitalised(text)
 
 
 def _safe(text: str) -> str:

@@ -28,6 +28,7 @@ from backend.contracts.advice import (
 )
 from backend.contracts.comparing_windows import DirectionOut
 from backend.domain.advice import OUTCOME_WORDS, AdviceState, AdviceStep, LintLevel, Metric, author_words
+from backend.domain.text import capitalised
 from dashboard import routes, text
 from dashboard.components import cards, exports, status
 from dashboard.components.attributes import attrs
@@ -259,9 +260,7 @@ def _lines(card: CardOut) -> list[Component]:
 
 def _effect(advice: RecommendationOut) -> Component:
     """Build the table of predictions, and below it what is not predicted."""
-    notes: list[Component] = [
-        html.P(f"{words[0].upper()}{words[1:]}.", className="hint") for words in advice.unpredicted
-    ]
+    notes: list[Component] = [html.P(f"{capitalised(words)}.", className="hint") for words in advice.unpredicted]
     if not advice.expected:
         return html.Div([html.H3("Expected"), *notes])
     return html.Div([_expected(advice.expected), *notes])

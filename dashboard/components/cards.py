@@ -11,6 +11,7 @@ from dash import Output, dcc, html
 from dash.development.base_component import Component
 
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError
+from backend.domain.text import capitalised
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import status
@@ -119,7 +120,7 @@ def _not_found(problem: ApiNotFoundError) -> html.Div:
     return html.Div(
         [
             html.H1("Nothing at this address"),
-            html.P(f"{said[:1].upper()}{said[1:]}. {why}"),
+            html.P(f"{capitalised(said)}. {why}"),
             html.P(dcc.Link("Go to the fleet", href=routes.fleet(), className="button")),
         ],
         className="empty-state not-found",

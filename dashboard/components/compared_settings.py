@@ -8,6 +8,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from backend.contracts.comparing import ComparedJobOut, SettingPairOut, SettingValue
+from backend.domain.text import capitalised
 from dashboard import text
 from dashboard.components import cards, status
 from dashboard.palette import Tone
@@ -100,7 +101,7 @@ def _folded(heads: Sequence[str], pairs: Sequence[SettingPairOut], one: str, man
 
 def row(pair: SettingPairOut) -> html.Tr:
     """Build the row of one setting."""
-    cells: list[Component] = [html.Td(_WORDS.get(pair.name, pair.name[:1].upper() + pair.name[1:]))]
+    cells: list[Component] = [html.Td(_WORDS.get(pair.name, capitalised(pair.name)))]
     for value in (pair.a, pair.b):
         words = _value(pair.name, value, is_known=pair.is_known)
         cells.append(html.Td(html.B(words) if pair.is_different else words, className="number"))

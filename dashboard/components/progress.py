@@ -15,6 +15,7 @@ from backend.contracts.checkpoint_actions import ActionOut
 from backend.contracts.progress import PendingOut, ProgressOut
 from backend.domain.checkpoint_action import CheckpointAction
 from backend.domain.progress import Outlook
+from backend.domain.text import capitalised
 from dashboard import routes, text
 from dashboard.components import advice_cards, cards, confirming, status
 from dashboard.components.attributes import attrs
@@ -189,7 +190,7 @@ def _finish(progress: ProgressOut) -> list[Component]:
     if finish is None:
         return _earlier(progress)
     icon, tone = _OUTLOOKS[finish.outlook]
-    words = f"{finish.words[0].upper()}{finish.words[1:]}."
+    words = f"{capitalised(finish.words)}."
     mark = [] if finish.outlook is Outlook.UNKNOWN else [status.basis(finish.basis)]
     return [
         html.P([status.icon(icon), html.Span([words, " ", *mark])], className=f"finish tone-text-{tone}", title=words)

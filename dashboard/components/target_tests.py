@@ -5,6 +5,7 @@ from __future__ import annotations
 from dash.development.base_component import Component
 
 from backend.contracts.api import TargetTestOut
+from backend.domain.text import capitalised
 from dashboard import text
 from dashboard.components import cards
 
@@ -17,7 +18,7 @@ def answer(result: TargetTestOut, *, on_other_root: str = _THIS_FORM) -> Compone
     if result.root is not None:
         return cards.answer(False, f"{result.problem}. {on_other_root}")
     if not result.is_ok:
-        cure = f" {result.cure[0].upper()}{result.cure[1:]}." if result.cure else ""
+        cure = f" {capitalised(result.cure)}." if result.cure else ""
         problem = (result.problem or "No answer").rstrip(".")
         return cards.answer(False, f"{problem} (after {text.duration(result.duration_ms)}).{cure}")
     engine = result.summary or " ".join(p for p in (result.engine or "engine", result.engine_version) if p)

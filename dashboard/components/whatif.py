@@ -24,6 +24,7 @@ from backend.contracts.whatif import (
 )
 from backend.contracts.whatif_scores import AFTER_A_FAILURE, SCORED_AS, error_of, error_words, why_not_scored
 from backend.domain.replay_debt import ReplayBound, debt_sentence
+from backend.domain.text import capitalised
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, simulations, status
@@ -145,7 +146,7 @@ def failures(what_if: WhatIfOut) -> list[Component]:
         table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
         parts += [
             html.H3([FAILURES[cost.failure], " ", status.basis(cost.outage_basis)]),
-            html.P(f"{cost.how[:1].upper()}{cost.how[1:]}.", className="hint"),
+            html.P(f"{capitalised(cost.how)}.", className="hint"),
             html.Div(table, className="table-scroll"),
         ]
     words = (
@@ -172,7 +173,7 @@ def _debt_now(what_if: WhatIfOut) -> list[Component]:
     if what_if.replay_debt is None or what_if.replay_debt_ms is None:
         return []
     words = debt_sentence(what_if.replay_debt_ms, is_at_least=what_if.replay_debt.is_at_least)
-    return [html.P([f"{words[:1].upper()}{words[1:]} ", status.basis(Basis.MEASURED)])]
+    return [html.P([f"{capitalised(words)} ", status.basis(Basis.MEASURED)])]
 
 
 def _cost(cost: FailureCostOut, name: str, as_is: WhatIfOut | None = None) -> html.Td:
@@ -296,7 +297,7 @@ def tier_note(what_if: WhatIfOut, *, before: Tier | None = None) -> Component:
         notes.insert(0, f"The {TIERS[tier]} is ready now, and its answer replaced that of the {TIERS[before]}.")
     if what_if.is_better_tier_coming:
         notes.append("This page takes the better answer as soon as it is ready.")
-    return html.P(" ".join(f"{n[:1].upper()}{n[1:].removesuffix('.')}." for n in notes), className="hint")
+    return html.P(" ".join(f"{capitalised(n).removesuffix('.')}." for n in notes), className="hint")
 
 
 def trust(what_if: WhatIfOut) -> list[Component]:
@@ -378,5 +379,5 @@ def confirmed_words(confirmation: ConfirmationOut, change: str) -> Component:
         later = text.counted(len(confirmation.calibration.scored_ids), "later checkpoint")
         words += f" The error is that of the runtime for {later}, simulated from what was known before them."
     notes = [n for p in confirmation.predictions for n in p.notes]
-    tail = " ".join(f"{n[:1].upper()}{n[1:]}." for n in dict.fromkeys(notes))
+    tail = " ".join(f"{capitalised(n)}." for n in dict.fromkeys(notes))
     return html.P(f"{words} {tail}".strip(), className="hint")

@@ -12,6 +12,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.checkpoint_actions import ActionIn
 from backend.contracts.progress import ProgressOut
 from backend.domain.checkpoint_action import CheckpointAction
+from backend.domain.text import capitalised
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import cards, confirming, progress, viewer_name
@@ -140,7 +141,7 @@ async def take(
         action=CheckpointAction(subject["action"]), settings=subject["settings"], author=viewer_name.given(author)
     )
     done = await client.take_action(subject["job"], subject["run"], subject["checkpoint"], wanted)
-    return {"message": cards.answer(True, f"Sent. {done.text[0].upper()}{done.text[1:]}.")}
+    return {"message": cards.answer(True, f"Sent. {capitalised(done.text)}.")}
 
 
 def _seen(answer: ProgressOut) -> ProgressOut:

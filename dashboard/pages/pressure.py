@@ -15,6 +15,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.api import CheckpointOut, JobDetailOut
 from backend.contracts.pressure_history import PressureHistoryOut, SuspectOut
 from backend.domain.pressure import PressureMeasure
+from backend.domain.text import capitalised
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.checkpoint_address import CheckpointView
@@ -381,7 +382,7 @@ def _notes(history: PressureHistoryOut, checkpoints: Sequence[CheckpointOut], vi
     if is_cut and checkpoints:
         first = text.instant(min(c.triggered_at for c in checkpoints), view.where)
         notes.append(f"checkpoints before {first} are not drawn")
-    return [". ".join(f"{n[:1].upper()}{n[1:]}" for n in notes) + "."]
+    return [". ".join(f"{capitalised(n)}" for n in notes) + "."]
 
 
 def _source(job: JobDetailOut) -> Component:

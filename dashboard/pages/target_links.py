@@ -16,6 +16,7 @@ from backend.contracts.api import TargetPatch
 from backend.contracts.links import LINKS_MAX
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from backend.domain.links import PLACEHOLDERS, TEMPLATE_MAX
+from backend.domain.text import capitalised
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import cards, presses, status
@@ -241,7 +242,7 @@ def _first(error: ValidationError, given: Sequence[tuple[str, str]]) -> str:
     said = "the name is missing" if problem["type"] == "string_too_short" and place[-1] == "name" else problem["msg"]
     said = "the address is missing" if problem["type"] == "string_too_short" and place[-1] == "url" else said
     if row is None:
-        return f"{said[:1].upper()}{said[1:]}."
+        return f"{capitalised(said)}."
     return f"{given[row][0] or f'Link {row + 1}'}: {said}."
 
 

@@ -35,6 +35,7 @@ from backend.domain import flink_options
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.text import capitalised
 from backend.domain.topology import Edge
 from backend.domain.verdict import Basis, Confidence, Health, VerdictKind
 
@@ -309,8 +310,7 @@ def _more_buffers(situation: Situation, hop: _Hop) -> Recommendation | NoAdvice:
         direction="more",
         headline=f"Give each gate {wanted} floating buffers instead of {floating}",
         reason=(
-            f"{text[0].upper()}{text[1:]}. At {say.size(each * 1000)}/s a subtask needs {needed:.0f} buffers and has"
-            f" {there}."
+            f"{capitalised(text)}. At {say.size(each * 1000)}/s a subtask needs {needed:.0f} buffers and has {there}."
         ),
         current=Setting(floating_buffer_count=floating),
         proposed=Setting(floating_buffer_count=wanted),

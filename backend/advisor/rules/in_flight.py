@@ -26,6 +26,7 @@ from backend.analysis.numbers.arrays import highest_of, known_of
 from backend.analysis.numbers.statistics import median, quantile
 from backend.analysis.words import sentences as say
 from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.text import capitalised
 from backend.domain.verdict import Basis, Confidence
 
 
@@ -254,7 +255,7 @@ def _recommendation(
         topic=Topic.IN_FLIGHT,
         rules=("R-CAP-1", "R-REC-1") if is_spiral or load.growth is not None else ("R-CAP-1",),
         headline=headline,
-        reason=f"{carried[0].upper()}{carried[1:]}: {say.listed(why)}.",
+        reason=f"{capitalised(carried)}: {say.listed(why)}.",
         current=current,
         proposed=proposed,
         changes=changes,

@@ -11,6 +11,7 @@ from backend.analysis.words import sentences as say
 from backend.analysis.words.thresholds import SLOW_IN_A_ROW_COUNT
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
+from backend.domain.text import capitalised
 from backend.domain.verdict import Health
 
 
@@ -61,7 +62,7 @@ def of_job(report: HealthReport, *, has_all: bool, none_completed: bool) -> str:
         one = newest[-1].header
         return f"Checkpoint {one.checkpoint_id} took {say.duration(one.end_to_end_duration_ms or 0)} (usually {took})"
     if report.is_recent:
-        return f"{opened[0].upper()}{opened[1:]} (usually {took})"
+        return f"{capitalised(opened)} (usually {took})"
     return f"Checkpoints take {took}"
 
 

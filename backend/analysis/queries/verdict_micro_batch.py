@@ -26,6 +26,7 @@ from backend.analysis.words.thresholds import CONFIDENT_COUNT, HEALTH_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import PressureSign
+from backend.domain.text import capitalised
 from backend.domain.verdict import Basis, Confidence, Diagnosis, Evidence, Health, SecondCause, Verdict, VerdictKind
 
 PART_MIN_SHARE = 0.5
@@ -234,7 +235,7 @@ def _by_part(report: BatchReport, lead: str, *, is_alone: bool) -> Verdict:
         headline, detail = _HEADLINES[part], f"{lead}: {most}."
     elif is_ruled:
         why = f"; {most}"
-        detail = f"{most[:1].upper()}{most[1:]}."
+        detail = f"{capitalised(most)}."
     more = "".join(f". {_as_sentence(s)}" for s in report.raised if s.sign in _TOLD)
     confidence = Confidence.HIGH if len(report.judged) >= CONFIDENT_COUNT else Confidence.MEDIUM
     return Verdict(
@@ -251,7 +252,7 @@ def _by_part(report: BatchReport, lead: str, *, is_alone: bool) -> Verdict:
 def _as_sentence(sign: Sign) -> str:
     if sign.sign is PressureSign.ROWS_GROWTH:
         return _SPIRAL
-    return f"{sign.statement[:1].upper()}{sign.statement[1:]}"
+    return f"{capitalised(sign.statement)}"
 
 
 def _cure_rows(report: BatchReport, part: BatchPart | None) -> list[Evidence]:

@@ -9,6 +9,7 @@ from backend.analysis.numbers.statistics import ratio
 from backend.analysis.verdict.case import Case
 from backend.analysis.words import sentences as say
 from backend.domain.ids import VertexId
+from backend.domain.text import capitalised
 from backend.domain.verdict import Confidence, Evidence, Phase, SecondCause, Verdict, VerdictKind
 
 _RANK = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
@@ -120,7 +121,7 @@ def _is_state(kind: VerdictKind, confidence: Confidence) -> bool:
 
 def _capital(text: str, vertex: str | None) -> str:
     """Return the text with a capital letter at its start, unless it starts with the name of the vertex."""
-    return text if vertex is not None and text.startswith(vertex) else text[:1].upper() + text[1:]
+    return text if vertex is not None and text.startswith(vertex) else capitalised(text)
 
 
 def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:

@@ -41,6 +41,7 @@ from backend.domain.ids import JobId, TargetId, VertexId
 from backend.domain.losses import Loss
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin, TargetState
+from backend.domain.text import capitalised
 from backend.domain.verdict import Verdict, VerdictKind
 from backend.services.alerts.refused import refusals_of
 from backend.services.history_forecast import HistoryForecast
@@ -576,7 +577,7 @@ def _history(size_forecast: SizeForecast) -> HistorySignal | None:
 
 def _sentence(verdict: Verdict) -> str:
     text = verdict.sentence
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    return capitalised(text) + ("" if text.endswith(".") else ".")
 
 
 def _target(target: TargetRecord, now: datetime, job_names: Sequence[str]) -> TargetSignal:

@@ -16,6 +16,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.inspection import FlameGraphOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from backend.domain.inspection import StackType
+from backend.domain.text import capitalised
 from dashboard import text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
@@ -209,4 +210,4 @@ def _hint(flame_graph: FlameGraphOut, hints: tuple[str, ...]) -> list[Component 
 
 def _sentence(problem: Exception) -> str:
     said = str(problem)
-    return f"{said[:1].upper()}{said[1:]}."
+    return f"{capitalised(said)}."

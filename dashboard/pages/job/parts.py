@@ -14,6 +14,7 @@ from backend.domain.checkpoint import QueryConsistency, guarantee_of, query_cons
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import debt_words, origin_words
 from backend.domain.target import TargetState
+from backend.domain.text import capitalised
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, channels, freshness, micro_batch, status
@@ -163,7 +164,7 @@ def growth(job: JobDetailOut) -> list[Component]:
     growing = job.growth
     if growing is None:
         return []
-    words = growing.sentence[:1].upper() + growing.sentence[1:]
+    words = capitalised(growing.sentence)
     hint = "medians of the stored history, compared at the same times of day"
     more = dcc.Link("What cures it", href=routes.cause("growth"))
     return [html.Span([words, " (reconstructed). ", more], title=hint)]

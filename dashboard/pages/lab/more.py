@@ -16,6 +16,7 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.simulations import ShapeOut, SimulationCatalogOut, SimulationSettingOut
+from backend.domain.text import capitalised
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
@@ -184,4 +185,4 @@ def say(*, problems: dict[str, str] | None, ids: list[dict[str, str]]) -> Change
 
 
 def _sentence(problem: str) -> str:
-    return f"{problem[:1].upper()}{problem[1:].rstrip('.')}." if problem else ""
+    return f"{capitalised(problem.rstrip('.'))}." if problem else ""

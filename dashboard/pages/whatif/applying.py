@@ -14,6 +14,7 @@ from backend.contracts.advice import CardOut
 from backend.contracts.whatif import PREDICTION_GONE, WhatIfIn
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.errors import ApiRefusedError
+from backend.domain.text import capitalised
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
@@ -208,7 +209,7 @@ def _gone(problem: ApiRefusedError) -> Component:
         raise problem
     said = str(problem)
     button = html.Button([status.icon("question"), html.Span("Ask again")], id="whatif-ask-again", className="button")
-    return cards.answer(False, f"Nothing was changed. {said[:1].upper()}{said[1:]}.", link=button)
+    return cards.answer(False, f"Nothing was changed. {capitalised(said)}.", link=button)
 
 
 def ask_again(*, clicks: int | None, again: int | None) -> Changes:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.analysis.words import sentences
-from backend.domain.text import printable, said_once, shortened, with_whole_characters
+from backend.domain.text import capitalised, printable, said_once, shortened, with_whole_characters
 from dashboard import text
 
 
@@ -88,3 +88,9 @@ def test_problems_that_differ_only_in_the_id_of_a_vertex_are_said_once_with_thei
     )
     assert said_once(refused[:2])[0].endswith("(and 1 more that differs only in the id of the vertex)")
     assert said_once(refused[:1] * 2) == (refused[0],)
+
+
+def test_a_sentence_begins_with_a_capital_letter_but_an_address_stays_as_it_is():
+    assert capitalised("a task was late") == "A task was late"
+    assert capitalised("http://jm:8081/config: cannot connect") == "http://jm:8081/config: cannot connect"
+    assert capitalised("") == ""

@@ -8,8 +8,9 @@ reference.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -102,9 +103,22 @@ async def _own(request: Request, error: Exception) -> Response:
 async def _malformed(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    fields = [_field(str(e["type"]), tuple(e["loc"]), str(e["msg"]), dict(e.get("ctx") or {})) for e in error.errors()]
+    fields = [_field(str(e["type"]), tuple(e["loc"]), _words(e), dict(e.get("ctx") or {})) for e in error.errors()]
     detail = "the request is malformed: " + "; ".join(f"{f.pointer}: {f.detail}" for f in fields[:3])
     return problem(422, "invalid-input", detail, instance=request.url.path, errors=fields)
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    """Return the message of Pydantic, or our own where that shows a pattern or counts characters as items."""
+    context = error.get("ctx") or {}
+    match error["type"]:
+        case "string_pattern_mismatch" if "\0" in str(error["input"]):
+            return "contains a NUL character"
+        case "string_pattern_mismatch":
+            return "does not have the form that the description of this field names"
+        case "too_long" if isinstance(error["input"], str):
+            return f"has {context['actual_length']} characters, and may have {context['max_length']}"
+    return str(error["msg"])
 
 
 def _field(kind: str, loc: tuple[int | str, ...], message: str, context: dict[str, object]) -> ProblemField:

@@ -15,6 +15,9 @@ from pydantic_core.core_schema import literal_schema
 
 from backend.domain.text import clean, clean_lines
 
+# Instants at the ends of the calendar have no equivalent in other time zones, and no neighbours.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
 
 
@@ -25,19 +28,22 @@ def _instant(value: object) -> object:
     return value
 
 
+def _within_the_calendar(value: datetime) -> datetime:
+    if not _EARLIEST <= value < _LATEST:
+        raise PydanticCustomError("instant", "Input should be an instant from 1970 to 2199")
+    return value
+
+
 # The types of fields in requests. Text is not read as a number or a boolean, and a number is not read as an instant.
 StrictBool = Annotated[bool, Field(strict=True)]
 StrictInt = Annotated[int, Field(strict=True)]
 StrictNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-# Instants at the ends of the calendar have no equivalent in other time zones, and no neighbours.
-_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 # Names and texts of people and of other programs, cleaned where they come in. ``Lines`` keeps line breaks.
 OneLine = AfterValidator(lambda text: clean(text, length_max=len(text)))
 Lines = AfterValidator(lambda text: clean_lines(text, length_max=len(text)))
 # The name of a person who does something. At least one character is visible. It is not verified.
 Author = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$"), OneLine]
-Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant), Field(ge=_EARLIEST, le=_LATEST)]
+Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant), AfterValidator(_within_the_calendar)]
 
 
 def one_of(names: type[StrEnum]) -> GetPydanticSchema:

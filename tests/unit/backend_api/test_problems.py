@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 from structlog.testing import capture_logs
 
 from backend.api.app import BoundedBody
 from backend.api.problems import add_problem_handlers
 from backend.contracts.api import Problem, TargetIn
+from backend.contracts.model import Rfc3339
 from backend.domain.errors import (
     ConflictError,
     FieldProblem,
@@ -48,6 +51,13 @@ async def client():
     @app.post("/body")
     async def body(value: TargetIn):
         return value
+
+    @app.get("/asked")
+    async def asked(
+        to: Rfc3339 | None = None,
+        one: Annotated[str | None, Query(pattern=r"^[^\x00]{1,100}:[0-9]{1,18}$")] = None,
+    ):
+        return [to, one]
 
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as opened:
@@ -115,6 +125,28 @@ async def test_a_malformed_body_names_the_field(client, content, pointer):
 
     assert answer.status_code == 422
     assert [e.pointer for e in Problem.model_validate_json(answer.content).errors] == [pointer]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"to": "0001-01-01T00:00:00Z"}, "Input should be an instant from 1970 to 2199"),
+        ({"to": "9999-01-01T00:00:00Z"}, "Input should be an instant from 1970 to 2199"),
+        ({"one": "x:-1"}, "does not have the form that the description of this field names"),
+        ({"one": "x\0:1"}, "contains a NUL character"),
+    ],
+)
+async def test_a_refused_value_is_told_without_patterns_and_words_of_python(client, asked, said):
+    (error,) = Problem.model_validate_json((await client.get("/asked", params=asked)).content).errors
+
+    assert error.detail.startswith(said)
+
+
+async def test_a_long_name_is_counted_in_characters(client):
+    body = {"url": "http://x", "name": "n" * 500}
+    (error,) = Problem.model_validate_json((await client.post("/body", json=body)).content).errors
+
+    assert error.detail == "has 500 characters, and may have 200"
 
 
 async def test_a_body_that_is_not_json_is_refused_in_plain_words(client):

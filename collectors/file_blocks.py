@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.text import printable
 
 BLOCK_BYTES: Final = 4 << 20
 TRACE_BYTES: Final = 64 << 10
@@ -32,6 +33,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 # The block formats of lz4-java, snappy-java and LZF.
 _OTHER_MAGIC: Final = (b"LZ4Block", b"\x82SNAPPY", b"ZV\x00", b"ZV\x01")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_DAMAGED: Final = "cannot be read to its end (damaged, cut or still written): only a first part was read"
 
 ShowBytes = Callable[[int, int | None], None]
 """Is called with the bytes that were read of a file, and its size if that is known."""
@@ -170,34 +172,42 @@ def long_lines(parts: Iterator[bytes], bounds: Callable[[bytes, int], Iterable[t
             yield whole[first:last]
 
 
-def blocks(name: str, show: ShowBytes) -> Iterator[bytes]:
-    """Yield the bytes of a file in blocks. If the end of a compressed file is damaged, what precedes it is yielded."""
+def blocks(name: str, show: ShowBytes, damages: list[str]) -> Iterator[bytes]:
+    """Yield the bytes of a file in blocks.
+
+    If a compressed file is damaged or cut, what precedes the damage is yielded, and a sentence is added to ``damages``.
+    """
     is_sized = name != _STDIN and not name.endswith(".gz") and Path(name).is_file()
     size = os.path.getsize(name) if is_sized else None
     read_bytes = 0
     with opened(name) as file:
         has_more = True
         while has_more:
-            block, has_more = _block(file)
+            block, has_more, is_damaged = _block(file)
             read_bytes += len(block)
             show(read_bytes, size)
+            if is_damaged:
+                damages.append(f"{printable(name)} {_DAMAGED}")
             yield block
 
 
-def _block(file: BinaryIO) -> tuple[bytes, bool]:
-    """Return the next bytes, and whether more may follow. What was decompressed before an error is returned."""
+def _block(file: BinaryIO) -> tuple[bytes, bool, bool]:
+    """Return the next bytes, whether more may follow, and whether the file is damaged there.
+
+    What was decompressed before an error is returned.
+    """
     parts: list[bytes] = []
     length = 0
     while length < BLOCK_BYTES:
         try:
             part = file.read1(BLOCK_BYTES)  # type: ignore[attr-defined]
         except (EOFError, OSError, zlib.error):
-            return b"".join(parts), False
+            return b"".join(parts), False, True
         if not part:
-            return b"".join(parts), False
+            return b"".join(parts), False, False
         parts.append(part)
         length += len(part)
-    return b"".join(parts), True
+    return b"".join(parts), True, False
 
 
 def hits(parts: Iterator[bytes], texts: Sequence[bytes]) -> Iterator[Hit]:

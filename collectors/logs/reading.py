@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,15 +44,20 @@ def _bar(share: float) -> str:
 def read_logs(names: Sequence[str]) -> tuple[Story, int, int]:
     """Read the files and folders, and return what they tell, the number of files, and the bytes read.
 
+    A line on standard error names each damaged file.
+
     Raises:
         InvalidInputError: a file does not exist or cannot be read, or a folder has no log.
     """
     files = files_of(names, option=OPTION, wanted=is_log)
     story = Story()
+    damages: list[str] = []
     with StepLine() as show_step:
         progress = Progress(len(files), show_step)
         for name in files:
             progress.begin()
-            for hit in hits(blocks(name, progress.show), TEXTS):
+            for hit in hits(blocks(name, progress.show, damages), TEXTS):
                 read_into(story, hit)
+    for damage in damages:
+        print(f"barrierscope: {damage}", file=sys.stderr)
     return story, len(files), progress.byte_count

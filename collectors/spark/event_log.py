@@ -99,13 +99,14 @@ def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None, 
     """
     began_s = time.monotonic()
     read = _Read()
+    damages: list[str] = []
     request_count = 0
     local = [name for name in names if not is_store(name)]
     files = sorted(files_of(local, option=OPTION, wanted=is_event_log), key=_order) if local else []
     with StepLine() as show_step:
         for name in files:
             show_step(f"reading {Path(name).name}")
-            read.file(name, blocks(name, lambda *_: None))
+            read.file(name, blocks(name, lambda *_: None, damages))
         for name in names:
             if not is_store(name):
                 continue
@@ -121,12 +122,14 @@ def read_event_logs(names: Sequence[str], observe: Observe, *, job: str | None, 
         for o in observe(_push(read, key, events))
     ]
     jobs = judged(runs, chosen(runs, job), heard=partial(_heard, read), version=read.parser.version)
-    broken = read.parser.broken_count
+    if broken := read.parser.broken_count:
+        said = "1 event could not be read and is" if broken == 1 else f"{broken} events could not be read and are"
+        damages.append(f"{said} left out")
     return Answer(
         url=", ".join(read.parser.applications[:3]) or Path([*files, *names][0]).name,
         engine=" ".join(w for w in (SPARK.name, read.parser.version) if w),
         jobs=jobs,
-        problems=(f"{broken} event{'' if broken == 1 else 's'} could not be read and are left out",) if broken else (),
+        problems=tuple(damages),
         request_count=request_count,
         took_s=time.monotonic() - began_s,
         as_of=max(read.parser.ends.values(), default=datetime.fromtimestamp(0, UTC)),

@@ -56,8 +56,12 @@ def test_a_compressed_file_is_read_and_a_damaged_end_does_not_hide_what_precedes
     path.write_bytes(whole)
     cut.write_bytes(whole[: len(whole) // 2])
 
-    assert sum(1 for _ in hits(blocks(str(path), quiet), (b"needle",))) == 50_000
-    assert sum(1 for _ in hits(blocks(str(cut), quiet), (b"needle",))) > 10_000
+    damages: list[str] = []
+
+    assert sum(1 for _ in hits(blocks(str(path), quiet, damages), (b"needle",))) == 50_000
+    assert damages == []
+    assert sum(1 for _ in hits(blocks(str(cut), quiet, damages), (b"needle",))) > 10_000
+    assert damages == [f"{cut} cannot be read to its end (damaged, cut or still written): only a first part was read"]
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch):
@@ -66,7 +70,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(reading.sys, "stdin", Stdin)
 
-    assert [hit.line for hit in hits(blocks("-", quiet), (b"needle",))] == [b"needle"]
+    assert [hit.line for hit in hits(blocks("-", quiet, []), (b"needle",))] == [b"needle"]
 
 
 def test_a_folder_gives_its_logs_and_leaves_out_other_files(tmp_path: Path):

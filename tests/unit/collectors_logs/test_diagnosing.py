@@ -80,6 +80,21 @@ def test_a_clock_that_was_set_back_makes_no_negative_age(written, capsys):
     assert "2 checkpoints expired after 10 min, which is the timeout" in texts[1]
 
 
+def test_a_cut_file_is_named_also_if_nothing_of_it_is_left(written, capsys):
+    path = Path(written(*EXPIRING, name="flink.log.gz"))
+    path.write_bytes(path.read_bytes()[:30])
+
+    code = app.run(["diagnose", "--log", str(path)])
+
+    first, second = capsys.readouterr().err.strip().splitlines()
+    assert code == 1
+    assert (
+        first
+        == f"barrierscope: {path} cannot be read to its end (damaged, cut or still written): only a first part was read"
+    )
+    assert second.startswith("barrierscope: no line of Flink")
+
+
 def test_restarts_by_transactions_are_compared_with_interval_and_duration(written, capsys):
     app.run(["diagnose", "--log", written(*FENCING)])
 

@@ -149,6 +149,16 @@ def test_the_end_of_a_zstd_file_that_is_still_written_does_not_hide_what_precede
     assert found.as_of >= datetime(2026, 11, 21, 10, 0, 35, tzinfo=UTC)
 
 
+def test_a_cut_event_log_says_that_only_a_part_of_it_was_read(written):
+    data = gzip.compress(text_of(*HEAD, started(), *map(batch, range(50))))
+    path = written(data[: len(data) // 2], "a.gz")
+
+    cut, broken = read_event_logs([path], observe, job=None).problems
+
+    assert cut.endswith("cannot be read to its end (damaged, cut or still written): only a first part was read")
+    assert broken == "1 event could not be read and is left out"
+
+
 def test_zstd_without_pyarrow_is_an_error_of_one_line(written, capsys, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     path = written(bytes(pyarrow.compress(text_of(*HEAD), codec="zstd", asbytes=True)), "a.zstd")
@@ -208,7 +218,7 @@ def test_a_part_of_another_type_is_a_broken_event_and_never_ends_the_reading(doc
 
     found = read_event_logs([path], observe, job=None)
 
-    assert found.problems == ("1 event could not be read and are left out",)
+    assert found.problems == ("1 event could not be read and is left out",)
     assert [job.name for job in found.jobs] == ["orders"]
     assert found.as_of.year == 2026
 

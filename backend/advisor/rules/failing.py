@@ -39,6 +39,8 @@ _RETAINED = 2
 _TOLERATED_MAX = 100
 # Fewer restarts a day than this are not distinguished.
 _SHOWN_MIN = 0.01
+# A larger factor would have digits that the text of the duration does not have.
+_TIMES_MAX = 100.0
 
 
 # --- the checkpoint timeout -----------------------------------------------------------------------------------------
@@ -75,7 +77,10 @@ def advise_timeout(situation: Situation) -> Recommendation | NoAdvice:
     if timeout_ms < TIMEOUT_FACTOR * longest:
         return _higher(situation, timeout_ms, nice_ms(least), longest)
     times = timeout_ms / longest if longest > 0 else None
-    room = "leaves room" if times is None else f"is {say.times(times)} the longest duration of {say.duration(longest)}"
+    room = "leaves room"
+    if times is not None:
+        many = say.times(times) if times < _TIMES_MAX else f"more than {say.times(_TIMES_MAX)}"
+        room = f"is {many} the longest duration of {say.duration(longest)}"
     return _no_timeout(f"the timeout of {say.duration(timeout_ms)} {room}, and no checkpoint expired")
 
 

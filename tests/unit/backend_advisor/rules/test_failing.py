@@ -42,6 +42,12 @@ def test_r_to_1_raises_a_timeout_below_three_times_the_longest_duration(timeout_
         assert expected(found, Metric.EXPIRED).predicted.high > 0.0
 
 
+@pytest.mark.parametrize(("timeout_ms", "words"), [(10_000, " times the longest"), (3_600_000, "more than 100 times")])
+def test_a_timeout_with_much_room_is_not_compared_to_four_digits(timeout_ms, words):
+    found = on(Topic.TIMEOUT, advised(run(), IDLE, config=replace(EXACTLY_ONCE, timeout_ms=timeout_ms)))
+    assert words in found.reason
+
+
 def test_r_to_1_lowers_a_timeout_that_held_a_stuck_checkpoint():
     found = on(Topic.TIMEOUT, advised(run(failures=(4,)), IDLE))
 

@@ -285,6 +285,9 @@ async def test_a_history_that_does_not_fit_into_its_size_limit_fires_and_resolve
     small = Alerting(engine, clock, retention=Retention(max_size_bytes=1))
 
     await small.round()
+    assert await rows(engine, states) == []
+    # There is no forecast before there are two hours of data.
+    await small.round(seconds=7200)
     assert await rows(engine, states) == [("pending", "warning")]
     await small.round(seconds=600)
     assert await rows(engine, states) == [("firing", "warning")]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
-from backend.domain.advice import AdviceState, Metric
+from backend.domain.advice import AdviceState, Metric, Topic
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Health
 
@@ -234,12 +234,14 @@ class BackpressureStory:
         return None
 
     def _is_of_load(self, card: CardOut) -> bool:
-        """Return whether the card can be applied and most checkpoints that it considers were under load.
+        """Return whether the card is a mode that can be applied, from checkpoints of which most were under load.
 
-        The first recommendation considers mostly checkpoints from before the load, so its numbers say little.
+        The first recommendation considers mostly checkpoints from before the load, so its numbers say little. On a busy
+        machine, a debloating target may be advised first, which shortens checkpoints but does not end the story.
         """
         before_ms = next((e.before for e in card.recommendation.expected if e.metric is Metric.DURATION), None)
-        return card.can_apply and before_ms is not None and before_ms > _SLOWER_FACTOR * self._healthy_ms
+        is_mode = card.recommendation.topic is Topic.MODE
+        return is_mode and card.can_apply and before_ms is not None and before_ms > _SLOWER_FACTOR * self._healthy_ms
 
     def _same_card(self) -> CardOut | None:
         job = self._stage.job()

@@ -9,7 +9,7 @@ import pytest
 from backend.cli import demo
 from backend.cli.story import SOURCE_SUBTASKS, BackpressureStory
 from backend.contracts.advice import MeasuredOut
-from backend.domain.advice import AdviceState, Metric
+from backend.domain.advice import AdviceState, Metric, Topic
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import ApiUnavailableError, HostError
 from backend.domain.verdict import Health
@@ -24,8 +24,8 @@ class Service:
 
     def __init__(self) -> None:
         self.steps = [
-            self.read, self.complete, self.fail_and_judge, self.fire, self.advise_too_early, self.advise,
-            self.report_settings, self.recover, self.resolve, self.measure,
+            self.read, self.complete, self.fail_and_judge, self.fire, self.advise_too_early, self.advise_buffers,
+            self.advise, self.report_settings, self.recover, self.resolve, self.measure,
         ]  # fmt: skip
         self.subtasks = 1
         self.applied = []
@@ -53,6 +53,11 @@ class Service:
 
     def advise_too_early(self):
         self._cards = [self._card(before_ms=108.0)]
+
+    def advise_buffers(self):
+        card = self._card(before_ms=3000.0)
+        other = {"recommendation": card.recommendation.model_copy(update={"topic": Topic.BUFFERS}), "id": "debloating"}
+        self._cards = [card.model_copy(update=other)]
 
     def advise(self):
         self._cards = [self._card(before_ms=3000.0)]

@@ -117,7 +117,7 @@ def _words(error: Mapping[str, Any]) -> str:
         case "string_pattern_mismatch":
             return "does not have the form that the description of this field names"
         case "too_long" if isinstance(error["input"], str):
-            return f"has {context['actual_length']} characters, and may have {context['max_length']}"
+            return f"has {context['actual_length']} characters; at most {context['max_length']} are allowed"
     return str(error["msg"])
 
 

@@ -234,10 +234,10 @@ class BackpressureStory:
         return None
 
     def _is_of_load(self, card: CardOut) -> bool:
-        """Return whether the card is a mode that can be applied, from checkpoints of which most were under load.
+        """Return whether the card advises a mode, can be applied, and considers mostly checkpoints under load.
 
         The first recommendation considers mostly checkpoints from before the load, so its numbers say little. On a busy
-        machine, a debloating target may be advised first, which shortens checkpoints but does not end the story.
+        machine, debloating may be advised first: it shortens the checkpoints, but the job stays slow.
         """
         before_ms = next((e.before for e in card.recommendation.expected if e.metric is Metric.DURATION), None)
         is_mode = card.recommendation.topic is Topic.MODE

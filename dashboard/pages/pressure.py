@@ -382,7 +382,7 @@ def _notes(history: PressureHistoryOut, checkpoints: Sequence[CheckpointOut], vi
     if is_cut and checkpoints:
         first = text.instant(min(c.triggered_at for c in checkpoints), view.where)
         notes.append(f"checkpoints before {first} are not drawn")
-    return [". ".join(f"{capitalised(n)}" for n in notes) + "."]
+    return [". ".join(capitalised(n) for n in notes) + "."]
 
 
 def _source(job: JobDetailOut) -> Component:

@@ -55,7 +55,7 @@ def advise_parallelism(situation: Situation) -> Recommendation | NoAdvice:
     if verdict.kind is not VerdictKind.CAPACITY or vertex is None:
         text = "no vertex is busy all the time and holds the ones before it back"
         if situation.held is None:
-            text = "which vertices are busy, and which hold others back, is not known"
+            text = "whether a vertex is busy all the time and holds the ones before it back is not known"
         return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text)
     load = situation.case.loads.get(vertex.id)
     busy = None if load is None else mean_of(load.busy)

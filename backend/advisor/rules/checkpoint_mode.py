@@ -228,7 +228,7 @@ def _while_healthy(situation: Situation) -> Recommendation | NoAdvice:
     if cheaper is not None:
         return cheaper
     if situation.held is None:
-        text = f"aligned checkpoints are healthy at {took}. Whether a vertex is back-pressured is not known"
+        text = f"aligned checkpoints are healthy at {took}, and whether a vertex is back-pressured is not known"
         return _silence("R-UC-12", text)
     if situation.held[1] <= BACKPRESSURED_OK_RATIO:
         return _silence("R-UC-12", f"nothing is back-pressured and aligned checkpoints are healthy at {took}")

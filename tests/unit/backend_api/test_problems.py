@@ -146,7 +146,7 @@ async def test_a_long_name_is_counted_in_characters(client):
     body = {"url": "http://x", "name": "n" * 500}
     (error,) = Problem.model_validate_json((await client.post("/body", json=body)).content).errors
 
-    assert error.detail == "has 500 characters, and may have 200"
+    assert error.detail == "has 500 characters; at most 200 are allowed"
 
 
 async def test_a_body_that_is_not_json_is_refused_in_plain_words(client):

@@ -105,7 +105,7 @@ def test_r_par_1_says_nothing_if_no_vertex_is_at_its_limit():
 def test_r_par_1_does_not_say_that_no_vertex_is_busy_if_that_was_not_read():
     found = on(Topic.PARALLELISM, advised([quick(n) for n in range(1, 9)], []))
     assert (found.rule, isinstance(found, NoAdvice)) == ("R-PAR-1", True)
-    assert found.reason == "which vertices are busy, and which hold others back, is not known"
+    assert found.reason == "whether a vertex is busy all the time and holds the ones before it back is not known"
 
 
 def test_r_par_2_names_the_hot_subtask_and_advises_no_more_subtasks():

@@ -117,7 +117,7 @@ def test_without_back_pressure_no_other_mode_is_advised():
     unread = silent(advised([quick(n) for n in range(1, 9)], []), "R-UC-12")
 
     assert "nothing is back-pressured" in calm.reason
-    assert unread.reason.endswith("Whether a vertex is back-pressured is not known")
+    assert unread.reason.endswith("whether a vertex is back-pressured is not known")
 
 
 @pytest.mark.parametrize(("held", "speaks"), [(0.45, False), (0.5, True), (0.6, True)])
